@@ -1,0 +1,184 @@
+// Package event is the log's format: the events that gateways and recorders
+// append, and how they are encoded.
+//
+// The types are generated from event.proto, which documents every field. An
+// event's body is its deterministic protobuf encoding; Hash is taken over it.
+// A body above CompressAbove travels zstd-compressed, which the carrier names
+// outside the body, as it does the chain to the event before.
+package event
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+	"google.golang.org/protobuf/proto"
+)
+
+// Major is the version of the format that this package writes. It reads all
+// versions up to this one.
+const Major = 1
+
+// CompressAbove is the size in bytes above which a body travels compressed.
+const CompressAbove = 4 << 10
+
+// MaxBody bounds a decompressed body in bytes.
+const MaxBody = 64 << 20
+
+// Errors of Decode and Unpack.
+var (
+	// ErrMajor is a body of a newer major version than Major.
+	ErrMajor = errors.New("event: newer format version")
+	// ErrMalformed is a body that is no event.
+	ErrMalformed = errors.New("event: malformed")
+)
+
+// Hash is a sha256.
+type Hash [sha256.Size]byte
+
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
+// ParseHash reads what String wrote.
+func ParseHash(s string) (h Hash, err error) {
+	if n, err := hex.Decode(h[:], []byte(s)); err != nil || n != len(h) {
+		return Hash{}, fmt.Errorf("event: %q is no hash", s)
+	}
+	return h, nil
+}
+
+// Sum returns the hash of a body.
+func Sum(body []byte) Hash { return sha256.Sum256(body) }
+
+// Chain returns the hash that binds a body to everything before it in its
+// session. The first event's prev is the zero Hash.
+func Chain(prev, body Hash) Hash {
+	var b [2 * sha256.Size]byte
+	copy(b[:], prev[:])
+	copy(b[sha256.Size:], body[:])
+	return sha256.Sum256(b[:])
+}
+
+// Kind names what an event says, as it is written in headers and logs.
+type Kind string
+
+// The kinds of the turn stream, and the one of the trajectory stream.
+const (
+	KindSessionOpened    Kind = "session_opened"
+	KindTurnCommitted    Kind = "turn_committed"
+	KindTurnAborted      Kind = "turn_aborted"
+	KindDeliveryFailed   Kind = "delivery_failed"
+	KindRewardAssigned   Kind = "reward_assigned"
+	KindAnnotated        Kind = "annotated"
+	KindSessionClosed    Kind = "session_closed"
+	KindRunOpened        Kind = "run_opened"
+	KindWeightsUpdated   Kind = "weights_updated"
+	KindTrajectoryUpdate Kind = "trajectory_update"
+	// KindUnknown is a body that this version does not know.
+	KindUnknown Kind = "unknown"
+)
+
+// Kind returns what the event says.
+func (e *Event) Kind() Kind {
+	switch e.GetBody().(type) {
+	case *Event_SessionOpened:
+		return KindSessionOpened
+	case *Event_TurnCommitted:
+		return KindTurnCommitted
+	case *Event_TurnAborted:
+		return KindTurnAborted
+	case *Event_DeliveryFailed:
+		return KindDeliveryFailed
+	case *Event_RewardAssigned:
+		return KindRewardAssigned
+	case *Event_Annotated:
+		return KindAnnotated
+	case *Event_SessionClosed:
+		return KindSessionClosed
+	case *Event_RunOpened:
+		return KindRunOpened
+	case *Event_WeightsUpdated:
+		return KindWeightsUpdated
+	case *Event_TrajectoryUpdate:
+		return KindTrajectoryUpdate
+	default:
+		return KindUnknown
+	}
+}
+
+// Encode returns the body of e: the same bytes for the same event, always. It
+// sets the schema version.
+func Encode(e *Event) ([]byte, error) {
+	e.Schema = Major
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(e)
+	if err != nil {
+		return nil, fmt.Errorf("event: encode %s: %w", e.Kind(), err)
+	}
+	return b, nil
+}
+
+// Decode reads a body. The error wraps ErrMalformed or ErrMajor.
+func Decode(body []byte) (*Event, error) {
+	e := new(Event)
+	if err := proto.Unmarshal(body, e); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	switch {
+	case e.Schema > Major:
+		return nil, fmt.Errorf("%w: %d; this program reads up to %d", ErrMajor, e.Schema, Major)
+	case e.Schema == 0 || e.Id == "" || e.Session == "":
+		return nil, fmt.Errorf("%w: no schema version, id or session", ErrMalformed)
+	}
+	return e, nil
+}
+
+// Encoding names how a body travels.
+type Encoding string
+
+// The encodings. Plain is not named on the wire.
+const (
+	Plain Encoding = ""
+	Zstd  Encoding = "zstd"
+)
+
+var coder = sync.OnceValue(func() *zstd.Encoder {
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		panic(err) // only for impossible options
+	}
+	return e
+})
+
+var decoder = sync.OnceValue(func() *zstd.Decoder {
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(MaxBody))
+	if err != nil {
+		panic(err) // only for impossible options
+	}
+	return d
+})
+
+// Pack returns what travels for a body, and how it is encoded.
+func Pack(body []byte) ([]byte, Encoding) {
+	if len(body) <= CompressAbove {
+		return body, Plain
+	}
+	return coder().EncodeAll(body, make([]byte, 0, len(body)/2)), Zstd
+}
+
+// Unpack is the inverse of Pack. The error wraps ErrMalformed.
+func Unpack(packed []byte, enc Encoding) ([]byte, error) {
+	switch enc {
+	case Plain:
+		return packed, nil
+	case Zstd:
+		b, err := decoder().DecodeAll(packed, nil)
+		if err != nil {
+			return nil, fmt.Errorf("%w: zstd: %w", ErrMalformed, err)
+		}
+		return b, nil
+	default:
+		return nil, fmt.Errorf("%w: encoding %q", ErrMalformed, enc)
+	}
+}

@@ -1,0 +1,508 @@
+// Package rawjson looks into JSON and patches it without decoding it: values
+// stay the bytes that the client sent, so the order of keys, the form of
+// numbers and the spelling of strings survive.
+//
+// Everything here but Valid takes JSON that Valid has accepted; on other input
+// the functions return what they find and never panic. Valid accepts exactly
+// what encoding/json accepts, up to MaxDepth.
+package rawjson
+
+import (
+	"bytes"
+	"fmt"
+	"iter"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// MaxDepth is how deeply arrays and objects may be nested.
+const MaxDepth = 1000
+
+// SyntaxError says what is wrong with a text and where.
+type SyntaxError struct {
+	Offset int // byte
+	Want   string
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("rawjson: byte %d: expected %s", e.Offset, e.Want)
+}
+
+// Kind is the type of a JSON value.
+type Kind byte
+
+// The kinds. Invalid is the kind of an empty or foreign text.
+const (
+	Invalid Kind = iota
+	Null
+	Bool
+	Number
+	String
+	Array
+	Object
+)
+
+func (k Kind) String() string {
+	return [...]string{"nothing", "null", "a boolean", "a number", "a string", "an array", "an object"}[k]
+}
+
+// KindOf returns the kind of a value by its first byte.
+func KindOf(raw []byte) Kind {
+	i := space(raw, 0)
+	if i == len(raw) {
+		return Invalid
+	}
+	switch c := raw[i]; {
+	case c == '{':
+		return Object
+	case c == '[':
+		return Array
+	case c == '"':
+		return String
+	case c == 'n':
+		return Null
+	case c == 't', c == 'f':
+		return Bool
+	case c == '-', '0' <= c && c <= '9':
+		return Number
+	}
+	return Invalid
+}
+
+// Valid reports whether b is one JSON value with nothing but space around it;
+// the error is a *SyntaxError.
+func Valid(b []byte) error {
+	i, err := value(b, space(b, 0), 0)
+	if err != nil {
+		return err
+	}
+	if i = space(b, i); i != len(b) {
+		return &SyntaxError{i, "the end"}
+	}
+	return nil
+}
+
+func value(b []byte, i, depth int) (int, error) {
+	if i >= len(b) {
+		return i, &SyntaxError{i, "a value"}
+	}
+	switch c := b[i]; {
+	case c == '"':
+		return str(b, i)
+	case c == '{', c == '[':
+		if depth == MaxDepth {
+			return i, &SyntaxError{i, fmt.Sprintf("at most %d levels", MaxDepth)}
+		}
+		return composite(b, i, depth)
+	case c == 't':
+		return word(b, i, "true")
+	case c == 'f':
+		return word(b, i, "false")
+	case c == 'n':
+		return word(b, i, "null")
+	case c == '-', '0' <= c && c <= '9':
+		return number(b, i)
+	}
+	return i, &SyntaxError{i, "a value"}
+}
+
+func composite(b []byte, i, depth int) (int, error) {
+	object, end := b[i] == '{', b[i]+2 // '{'+2 is '}', '['+2 is ']'
+	i = space(b, i+1)
+	if i < len(b) && b[i] == end {
+		return i + 1, nil
+	}
+	for {
+		var err error
+		if object {
+			if i >= len(b) || b[i] != '"' {
+				return i, &SyntaxError{i, "a key"}
+			}
+			if i, err = str(b, i); err != nil {
+				return i, err
+			}
+			if i = space(b, i); i >= len(b) || b[i] != ':' {
+				return i, &SyntaxError{i, "':'"}
+			}
+			i = space(b, i+1)
+		}
+		if i, err = value(b, i, depth+1); err != nil {
+			return i, err
+		}
+		i = space(b, i)
+		switch {
+		case i < len(b) && b[i] == ',':
+			i = space(b, i+1)
+		case i < len(b) && b[i] == end:
+			return i + 1, nil
+		default:
+			return i, &SyntaxError{i, "',' or the end of the " + map[bool]string{true: "object", false: "array"}[object]}
+		}
+	}
+}
+
+func str(b []byte, i int) (int, error) {
+	for i++; i < len(b); i++ {
+		switch c := b[i]; {
+		case c == '"':
+			return i + 1, nil
+		case c == '\\':
+			i++
+			if i >= len(b) {
+				return i, &SyntaxError{i, "an escape"}
+			}
+			switch b[i] {
+			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+			case 'u':
+				for range 4 {
+					if i++; i >= len(b) || !hex(b[i]) {
+						return i, &SyntaxError{i, "a hexadecimal digit"}
+					}
+				}
+			default:
+				return i, &SyntaxError{i, "an escape"}
+			}
+		case c < 0x20:
+			return i, &SyntaxError{i, "no control character in a string"}
+		}
+	}
+	return i, &SyntaxError{i, "the end of the string"}
+}
+
+func hex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
+func word(b []byte, i int, w string) (int, error) {
+	if !bytes.HasPrefix(b[i:], []byte(w)) {
+		return i, &SyntaxError{i, w}
+	}
+	return i + len(w), nil
+}
+
+func number(b []byte, i int) (int, error) {
+	digits := func() bool {
+		start := i
+		for i < len(b) && '0' <= b[i] && b[i] <= '9' {
+			i++
+		}
+		return i > start
+	}
+	if b[i] == '-' {
+		i++
+	}
+	if i < len(b) && b[i] == '0' {
+		i++
+	} else if !digits() {
+		return i, &SyntaxError{i, "a digit"}
+	}
+	if i < len(b) && b[i] == '.' {
+		if i++; !digits() {
+			return i, &SyntaxError{i, "a digit"}
+		}
+	}
+	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		if i++; i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
+		}
+		if !digits() {
+			return i, &SyntaxError{i, "a digit"}
+		}
+	}
+	return i, nil
+}
+
+func space(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// skip returns the end of the value at i, trusting its syntax.
+func skip(b []byte, i int) int {
+	if i >= len(b) {
+		return i
+	}
+	switch b[i] {
+	case '"':
+		return skipString(b, i)
+	case '{', '[':
+		depth := 0
+		for i < len(b) {
+			switch b[i] {
+			case '"':
+				i = skipString(b, i)
+				continue
+			case '{', '[':
+				depth++
+			case '}', ']':
+				if depth--; depth == 0 {
+					return i + 1
+				}
+			}
+			i++
+		}
+		return i
+	default:
+		for i < len(b) && !bytes.ContainsRune([]byte(",]} \n\t\r"), rune(b[i])) {
+			i++
+		}
+		return i
+	}
+}
+
+func skipString(b []byte, i int) int {
+	for i++; i < len(b); i++ {
+		n := bytes.IndexAny(b[i:], `"\`)
+		if n < 0 {
+			return len(b)
+		}
+		if i += n; b[i] == '"' {
+			return i + 1
+		}
+		i++ // the escaped character
+	}
+	return len(b)
+}
+
+// Members yields the members of an object in order: the key decoded, the value
+// as it stands. Anything but an object yields nothing.
+func Members(raw []byte) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		for k, v := range spans(raw, '{') {
+			if !yield(Text(raw[k.start:k.end]), raw[v.start:v.end]) {
+				return
+			}
+		}
+	}
+}
+
+// Elements yields the elements of an array in order. Anything but an array
+// yields nothing.
+func Elements(raw []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for _, v := range spans(raw, '[') {
+			if !yield(raw[v.start:v.end]) {
+				return
+			}
+		}
+	}
+}
+
+type span struct{ start, end int }
+
+// spans yields the key and value spans of the composite value that opens with
+// the given bracket; the keys of an array are empty.
+func spans(raw []byte, open byte) iter.Seq2[span, span] {
+	return func(yield func(span, span) bool) {
+		i := space(raw, 0)
+		if i >= len(raw) || raw[i] != open {
+			return
+		}
+		i = space(raw, i+1)
+		for i < len(raw) && raw[i] != open+2 {
+			var k, v span
+			if open == '{' {
+				k = span{i, skip(raw, i)}
+				i = space(raw, k.end)
+				if i >= len(raw) || raw[i] != ':' {
+					return
+				}
+				i = space(raw, i+1)
+			}
+			v = span{i, skip(raw, i)}
+			if v.end == v.start || !yield(k, v) {
+				return
+			}
+			if i = space(raw, v.end); i < len(raw) && raw[i] == ',' {
+				i = space(raw, i+1)
+			}
+		}
+	}
+}
+
+// Get returns the value of a key of an object: the last one where the key is
+// repeated, as encoding/json has it.
+func Get(raw []byte, key string) (value []byte, ok bool) {
+	for k, v := range Members(raw) {
+		if k == key {
+			value, ok = v, true
+		}
+	}
+	return value, ok
+}
+
+// Text decodes a string value. A lone surrogate and an invalid byte become
+// U+FFFD, as in encoding/json. Anything but a string gives "".
+func Text(raw []byte) string {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
+		return ""
+	}
+	raw = raw[1 : len(raw)-1]
+	if bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
+		return string(raw)
+	}
+	out := make([]byte, 0, len(raw))
+	for i := 0; i < len(raw); {
+		if raw[i] != '\\' {
+			r, n := utf8.DecodeRune(raw[i:])
+			out, i = utf8.AppendRune(out, r), i+n
+			continue
+		}
+		if i+1 >= len(raw) {
+			break
+		}
+		switch c := raw[i+1]; c {
+		case 'b':
+			out = append(out, '\b')
+		case 'f':
+			out = append(out, '\f')
+		case 'n':
+			out = append(out, '\n')
+		case 'r':
+			out = append(out, '\r')
+		case 't':
+			out = append(out, '\t')
+		case 'u':
+			r := unit(raw[i:])
+			if utf16.IsSurrogate(r) {
+				if pair := utf16.DecodeRune(r, unit(raw[min(i+6, len(raw)):])); pair != utf8.RuneError {
+					r, i = pair, i+6
+				} else {
+					r = utf8.RuneError
+				}
+			}
+			out, i = utf8.AppendRune(out, r), i+4
+		default:
+			out = append(out, c)
+		}
+		i += 2
+	}
+	return string(out)
+}
+
+// unit decodes \uXXXX at the start of b, or returns -1.
+func unit(b []byte) rune {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(b[2:6]), 16, 32)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
+}
+
+// AppendText appends s as a JSON string: control characters, quotes and
+// backslashes escaped, everything else as it is, an invalid byte as U+FFFD.
+func AppendText(dst []byte, s string) []byte {
+	const digits = "0123456789abcdef"
+	dst = append(dst, '"')
+	start := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= utf8.RuneSelf {
+			r, n := utf8.DecodeRuneInString(s[i:])
+			if r == utf8.RuneError && n == 1 {
+				dst = append(append(dst, s[start:i]...), "\ufffd"...)
+				start = i + 1
+			}
+			i += n
+			continue
+		}
+		if c >= 0x20 && c != '"' && c != '\\' {
+			i++
+			continue
+		}
+		dst = append(dst, s[start:i]...)
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\r':
+			dst = append(dst, '\\', 'r')
+		case '\t':
+			dst = append(dst, '\\', 't')
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
+		}
+		i++
+		start = i
+	}
+	return append(append(dst, s[start:]...), '"')
+}
+
+// Set is one change that Splice makes. A nil value removes the key.
+type Set struct {
+	Key   string
+	Value []byte
+}
+
+// Splice appends raw to dst with members of its object replaced, added or
+// removed. Every byte that does not belong to a changed member stays. Of a
+// repeated key all members are changed. If raw is no object it is appended as
+// it is.
+func Splice(dst, raw []byte, sets ...Set) []byte {
+	end := bytes.LastIndexByte(raw, '}')
+	if KindOf(raw) != Object || end < 0 {
+		return append(dst, raw...)
+	}
+	open := space(raw, 0)
+	dst = append(dst, raw[:open+1]...)
+	at, members := open+1, 0 // copied so far; members written
+	found := make([]bool, len(sets))
+	for k, v := range spans(raw, '{') {
+		start := k.start
+		n := -1
+		key := Text(raw[k.start:k.end])
+		for i := range sets {
+			if sets[i].Key == key {
+				n = i
+			}
+		}
+		switch {
+		case n < 0:
+			dst = appendMember(dst, raw[at:start], members > 0)
+			dst = append(dst, raw[start:v.end]...)
+			members++
+		case sets[n].Value == nil:
+			found[n] = true
+		default:
+			found[n] = true
+			dst = appendMember(dst, raw[at:start], members > 0)
+			dst = append(append(dst, raw[start:v.start]...), sets[n].Value...)
+			members++
+		}
+		at = v.end
+	}
+	for i, s := range sets {
+		if found[i] || s.Value == nil {
+			continue
+		}
+		if members > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(append(AppendText(dst, s.Key), ':'), s.Value...)
+		members++
+	}
+	// What is left between the last member and the brace is space; a comma
+	// there belonged to a member that is gone.
+	return append(dst, raw[max(at, open+1):]...)
+}
+
+// appendMember writes what stood before a member, with exactly one comma if
+// the member is not the first.
+func appendMember(dst, gap []byte, comma bool) []byte {
+	has := bytes.IndexByte(gap, ',')
+	switch {
+	case comma && has < 0:
+		dst = append(dst, ',')
+	case !comma && has >= 0:
+		return append(append(dst, gap[:has]...), gap[has+1:]...)
+	}
+	return append(dst, gap...)
+}

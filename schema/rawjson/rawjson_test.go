@@ -1,0 +1,121 @@
+package rawjson_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"turnlog.dev/schema/rawjson"
+)
+
+var seeds = []string{
+	`null`, `true`, ` {"a":1.0,"b":[1e3,-0.0,12345678901234567890],"a":"x"} `,
+	`"\ud83d\ude00 \ud83d \u0041\/\b\f\n\r\t"`, `[]`, `{}`, `[{},[[]],""]`, `{"":{"":[null]}}`,
+	"\"\x80\xff\"", `01`, `-`, `1.`, `1e`, `"a`, `{"a"}`, `[1,]`, `{"a":1,}`, `nul`, `[1 2]`, "\"\x01\"", `"\u12g4"`, ``,
+}
+
+func TestValidAcceptsExactlyWhatEncodingJSONAccepts(t *testing.T) {
+	for _, s := range seeds {
+		require.Equal(t, json.Valid([]byte(s)), rawjson.Valid([]byte(s)) == nil, "%q", s)
+	}
+}
+
+func TestDepthIsLimited(t *testing.T) {
+	deep := func(n int) []byte { return []byte(strings.Repeat("[", n) + strings.Repeat("]", n)) }
+	require.NoError(t, rawjson.Valid(deep(rawjson.MaxDepth)))
+	var syntax *rawjson.SyntaxError
+	require.True(t, errors.As(rawjson.Valid(deep(rawjson.MaxDepth+1)), &syntax))
+	require.Equal(t, rawjson.MaxDepth, syntax.Offset)
+}
+
+func TestSpliceKeepsEveryOtherByte(t *testing.T) {
+	set := func(k, v string) rawjson.Set {
+		if v == "" {
+			return rawjson.Set{Key: k}
+		}
+		return rawjson.Set{Key: k, Value: []byte(v)}
+	}
+	for _, c := range []struct {
+		raw  string
+		sets []rawjson.Set
+		want string
+	}{
+		{`{"a": 1.0 , "b":"\u0041"}`, []rawjson.Set{set("a", "2")}, `{"a": 2 , "b":"\u0041"}`},
+		{`{"a":1,"b":2,"c":3}`, []rawjson.Set{set("a", "")}, `{"b":2,"c":3}`},
+		{`{"a":1,"b":2,"c":3}`, []rawjson.Set{set("b", "")}, `{"a":1,"c":3}`},
+		{`{"a":1,"b":2,"c":3}`, []rawjson.Set{set("c", "")}, `{"a":1,"b":2}`},
+		{`{"a":1}`, []rawjson.Set{set("a", ""), set("z", "[]")}, `{"z":[]}`},
+		{`{}`, []rawjson.Set{set("z", "9")}, `{"z":9}`},
+		{`{"a":1,"a":2}`, []rawjson.Set{set("a", "3")}, `{"a":3,"a":3}`},
+		{`[1]`, []rawjson.Set{set("a", "3")}, `[1]`},
+	} {
+		require.Equal(t, c.want, string(rawjson.Splice(nil, []byte(c.raw), c.sets...)), "%s", c.raw)
+	}
+}
+
+func FuzzAgreesWithEncodingJSON(f *testing.F) {
+	for _, s := range seeds {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		valid := rawjson.Valid(b) == nil
+		if bytes.Count(b, []byte("["))+bytes.Count(b, []byte("{")) < rawjson.MaxDepth {
+			require.Equal(t, json.Valid(b), valid)
+		}
+		// Nothing panics on what is not valid.
+		rawjson.Text(b)
+		for range rawjson.Members(b) {
+		}
+		for range rawjson.Elements(b) {
+		}
+		spliced := rawjson.Splice(nil, b, rawjson.Set{Key: "k", Value: []byte("1")})
+		if !valid {
+			return
+		}
+		switch rawjson.KindOf(b) {
+		case rawjson.Object:
+			var want map[string]json.RawMessage
+			require.NoError(t, json.Unmarshal(b, &want))
+			got := map[string]json.RawMessage{}
+			for k, v := range rawjson.Members(b) {
+				got[k] = v
+			}
+			require.Equal(t, want, got)
+			for k := range want {
+				v, ok := rawjson.Get(b, k)
+				require.True(t, ok)
+				require.Equal(t, want[k], json.RawMessage(v))
+			}
+			require.NoError(t, rawjson.Valid(spliced), "%s", spliced)
+			v, _ := rawjson.Get(spliced, "k")
+			require.Equal(t, "1", string(v))
+			removed := rawjson.Splice(nil, spliced, rawjson.Set{Key: "k"})
+			require.NoError(t, rawjson.Valid(removed), "%s", removed)
+			delete(want, "k")
+			n := map[string]json.RawMessage{}
+			require.NoError(t, json.Unmarshal(removed, &n))
+			require.Equal(t, want, n)
+		case rawjson.Array:
+			var want, got []json.RawMessage
+			require.NoError(t, json.Unmarshal(b, &want))
+			for v := range rawjson.Elements(b) {
+				got = append(got, v)
+			}
+			require.Len(t, got, len(want))
+			for i := range want {
+				require.Equal(t, want[i], got[i])
+			}
+		case rawjson.String:
+			var want string
+			require.NoError(t, json.Unmarshal(b, &want))
+			require.Equal(t, want, rawjson.Text(b))
+			var back string
+			require.NoError(t, json.Unmarshal(rawjson.AppendText(nil, want), &back))
+			require.Equal(t, want, back)
+		}
+	})
+}

@@ -1,0 +1,11 @@
+module turnlog.dev/tokenizer
+
+go 1.26.0
+
+require (
+	turnlog.dev/schema v0.0.0
+)
+
+replace (
+	turnlog.dev/schema => ../schema
+)
