@@ -1,0 +1,113 @@
+package tree
+
+import (
+	"fmt"
+	"time"
+
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/message"
+)
+
+// Turn is one model call in the tree.
+type Turn struct {
+	ID      string
+	Ordinal uint64
+	At      time.Time
+	// Parent is the turn that this one continues, nil for a root: the prompt
+	// begins with the first Keep of its ids.
+	Parent   *Turn
+	Keep     int
+	Children []*Turn
+	// PromptLen is the number of prompt ids, Len that and the completion's.
+	PromptLen, Len int
+	// Committed is the event. A holder that needs no logprobs may drop them
+	// from it.
+	Committed *event.TurnCommitted
+
+	base     *Turn
+	baseKeep int
+	messages int // before the answer, leading system messages not counted
+}
+
+// IDs appends the first n ids of the turn, prompt then completion, to dst.
+func (t *Turn) IDs(dst []uint32, n int) []uint32 {
+	n = min(n, t.Len)
+	start := len(dst)
+	dst = append(dst, make([]uint32, n)...)
+	t.fill(dst[start:])
+	return dst
+}
+
+// PromptIDs appends the prompt's ids to dst.
+func (t *Turn) PromptIDs(dst []uint32) []uint32 { return t.IDs(dst, t.PromptLen) }
+
+// fill writes the first len(out) ids. It walks the bases from the end to the
+// beginning, so that each id is written once however long the chain is.
+func (t *Turn) fill(out []uint32) {
+	for n := t; n != nil && len(out) > 0; n = n.base {
+		if len(out) > n.baseKeep {
+			at := n.baseKeep
+			for _, s := range n.Committed.GetSegments() {
+				at += put(out, at, s.GetIds())
+			}
+			put(out, at, n.Committed.GetCompletion().GetIds())
+			out = out[:n.baseKeep]
+		}
+	}
+}
+
+// put writes ids at out[at:] as far as out goes, and returns how many they are.
+func put(out []uint32, at int, ids []byte) int {
+	n := event.Count(ids)
+	if at < len(out) {
+		room := min(n, len(out)-at)
+		event.IDs(out[at:at:at+room], ids[:4*room])
+	}
+	return n
+}
+
+// Messages returns the conversation that the turn answers, without the leading
+// system messages, and the answer as its last element.
+func (t *Turn) Messages() ([]message.Message, error) {
+	out := make([]message.Message, t.messages+1)
+	end := t.messages + 1 // messages still wanted
+	for n := t; n != nil && end > 0; n = n.Parent {
+		conv := n.Committed.GetConversation()
+		if end > n.messages {
+			m, err := message.Parse(conv.GetAnswer())
+			if err != nil {
+				return nil, fmt.Errorf("tree: turn %s: answer: %w", n.ID, err)
+			}
+			out[n.messages] = m
+			end = n.messages
+		}
+		keep := int(conv.GetKeep())
+		for i := keep; i < end; i++ {
+			m, err := message.Parse(conv.GetMessages()[i-keep])
+			if err != nil {
+				return nil, fmt.Errorf("tree: turn %s: message %d: %w", n.ID, i, err)
+			}
+			out[i] = m
+		}
+		end = min(end, keep)
+	}
+	return out, nil
+}
+
+// MessageCount is the number of messages that the turn answers, leading system
+// messages not counted.
+func (t *Turn) MessageCount() int { return t.messages }
+
+// Path returns the turns from the root to this one.
+func (t *Turn) Path() []*Turn {
+	n := 0
+	for p := t; p != nil; p = p.Parent {
+		n++
+	}
+	path := make([]*Turn, n)
+	for p := t; p != nil; p = p.Parent {
+		n--
+		path[n] = p
+	}
+	return path
+}
