@@ -2437,12 +2437,14 @@ func (x *TrajectoryUpdate) GetOutputs() []*Output {
 
 // Input names the event that an update was made from.
 type Input struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Event         string                 `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
-	Ordinal       uint64                 `protobuf:"varint,2,opt,name=ordinal,proto3" json:"ordinal,omitempty"`
-	Kind          string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
-	Sequence      uint64                 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	TimeUs        int64                  `protobuf:"varint,5,opt,name=time_us,json=timeUs,proto3" json:"time_us,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Event    string                 `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
+	Ordinal  uint64                 `protobuf:"varint,2,opt,name=ordinal,proto3" json:"ordinal,omitempty"`
+	Kind     string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	Sequence uint64                 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	TimeUs   int64                  `protobuf:"varint,5,opt,name=time_us,json=timeUs,proto3" json:"time_us,omitempty"`
+	// The physical stream that sequence counts in.
+	Stream        string `protobuf:"bytes,6,opt,name=stream,proto3" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2510,6 +2512,13 @@ func (x *Input) GetTimeUs() int64 {
 		return x.TimeUs
 	}
 	return 0
+}
+
+func (x *Input) GetStream() string {
+	if x != nil {
+		return x.Stream
+	}
+	return ""
 }
 
 type Output struct {
@@ -3832,13 +3841,14 @@ const file_event_proto_rawDesc = "" +
 	"\x05label\x18\x02 \x01(\tR\x05label\"u\n" +
 	"\x10TrajectoryUpdate\x12-\n" +
 	"\x05input\x18\x01 \x01(\v2\x17.turnlog.event.v1.InputR\x05input\x122\n" +
-	"\aoutputs\x18\x02 \x03(\v2\x18.turnlog.event.v1.OutputR\aoutputs\"\x80\x01\n" +
+	"\aoutputs\x18\x02 \x03(\v2\x18.turnlog.event.v1.OutputR\aoutputs\"\x98\x01\n" +
 	"\x05Input\x12\x14\n" +
 	"\x05event\x18\x01 \x01(\tR\x05event\x12\x18\n" +
 	"\aordinal\x18\x02 \x01(\x04R\aordinal\x12\x12\n" +
 	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x1a\n" +
 	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12\x17\n" +
-	"\atime_us\x18\x05 \x01(\x03R\x06timeUs\"\xc0\x04\n" +
+	"\atime_us\x18\x05 \x01(\x03R\x06timeUs\x12\x16\n" +
+	"\x06stream\x18\x06 \x01(\tR\x06stream\"\xc0\x04\n" +
 	"\x06Output\x12K\n" +
 	"\x0fsession_started\x18\x01 \x01(\v2 .turnlog.event.v1.SessionStartedH\x00R\x0esessionStarted\x12<\n" +
 	"\n" +
