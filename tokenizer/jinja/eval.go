@@ -1,0 +1,614 @@
+package jinja
+
+import (
+	"math"
+	"math/big"
+	"strings"
+	"unicode/utf8"
+)
+
+func (x *constExpr) eval(*machine, *scope) Value       { return x.value }
+func (x *nameExpr) eval(m *machine, sc *scope) Value   { return m.lookup(sc, x.id) }
+func (x *notExpr) eval(m *machine, sc *scope) Value    { return !truthy(m.eval(x.x, sc)) }
+func (x *tupleExpr) eval(m *machine, sc *scope) Value  { return Tuple(m.evalAll(x.items, sc)) }
+func (x *listExpr) eval(m *machine, sc *scope) Value   { return &List{m.evalAll(x.items, sc)} }
+func (x *attrExpr) eval(m *machine, sc *scope) Value   { return attribute(m.eval(x.x, sc), x.name) }
+func (x *filterExpr) eval(m *machine, sc *scope) Value { return x.apply(m, sc, m.eval(x.x, sc)) }
+
+func (x *itemExpr) eval(m *machine, sc *scope) Value {
+	v := m.eval(x.x, sc)
+	return m.item(v, m.eval(x.key, sc))
+}
+
+func (x *binaryExpr) eval(m *machine, sc *scope) Value {
+	a := m.eval(x.a, sc)
+	return m.binary(x.op, a, m.eval(x.b, sc))
+}
+
+func (x *andExpr) eval(m *machine, sc *scope) Value {
+	if a := m.eval(x.a, sc); !truthy(a) {
+		return a
+	}
+	return m.eval(x.b, sc)
+}
+
+func (x *orExpr) eval(m *machine, sc *scope) Value {
+	if a := m.eval(x.a, sc); truthy(a) {
+		return a
+	}
+	return m.eval(x.b, sc)
+}
+
+func (x *condExpr) eval(m *machine, sc *scope) Value {
+	if truthy(m.eval(x.test, sc)) {
+		return m.eval(x.then, sc)
+	}
+	if x.otherwise == nil {
+		return undefined
+	}
+	return m.eval(x.otherwise, sc)
+}
+
+func (x *dictExpr) eval(m *machine, sc *scope) Value {
+	m.use(len(x.keys) * 2 * valueSize)
+	d := NewDict(len(x.keys))
+	for i := range x.keys {
+		k := m.eval(x.keys[i], sc)
+		d.set(k, m.eval(x.vals[i], sc))
+	}
+	return d
+}
+
+func (x *signExpr) eval(m *machine, sc *scope) Value {
+	v := m.eval(x.x, sc)
+	n, ok := asNumber(v)
+	switch {
+	case isUndefined(v):
+		raise("UndefinedError", "undefined value")
+	case !ok:
+		raise("TypeError", "bad operand type for a sign: '%s'", typeName(v))
+	case n.isFloat && x.negate:
+		return -n.f
+	case n.isFloat:
+		return n.f
+	case x.negate:
+		return normalInt(new(big.Int).Neg(n.int()))
+	}
+	return normalInt(n.int())
+}
+
+func (x *concatExpr) eval(m *machine, sc *scope) Value {
+	w := m.writer()
+	for _, p := range x.parts {
+		w.write(m.str(m.eval(p, sc)))
+	}
+	return w.String()
+}
+
+func (x *compareExpr) eval(m *machine, sc *scope) Value {
+	a := m.eval(x.first, sc)
+	for i, op := range x.ops {
+		b := m.eval(x.rest[i], sc)
+		if !m.compare(op, a, b) {
+			return false
+		}
+		a = b
+	}
+	return true
+}
+
+func (m *machine) compare(op operator, a, b Value) bool {
+	switch op {
+	case opEqual:
+		return m.equal(a, b)
+	case opNotEqual:
+		return !m.equal(a, b)
+	case opLess:
+		return m.less(a, b)
+	case opLessEqual:
+		return m.lessOrEqual(a, b)
+	case opGreater:
+		return m.less(b, a)
+	case opGreaterEqual:
+		return m.lessOrEqual(b, a)
+	case opIn:
+		return m.contains(b, a)
+	default: // opNotIn
+		return !m.contains(b, a)
+	}
+}
+
+func (m *machine) binary(op operator, a, b Value) Value {
+	if x, ok := asNumber(a); ok {
+		if y, ok := asNumber(b); ok {
+			return arithmetic(op, x, y)
+		}
+	}
+	switch op {
+	case opAdd:
+		if v, ok := m.add(a, b); ok {
+			return v
+		}
+	case opMul:
+		if v, ok := m.repeat(a, b); ok {
+			return v
+		}
+		if v, ok := m.repeat(b, a); ok {
+			return v
+		}
+	case opMod:
+		if s, ok := text(a); ok {
+			args := []Value{b}
+			if t, ok := b.(Tuple); ok {
+				args = t
+			}
+			return likeText(a, m.format(s, args))
+		}
+	}
+	if isUndefined(a) || isUndefined(b) {
+		raise("UndefinedError", "undefined operand of %s", operatorNames[op])
+	}
+	raise("TypeError", "unsupported operand type(s) for %s: '%s' and '%s'", operatorNames[op], typeName(a), typeName(b))
+	return nil
+}
+
+// add joins sequences. Markup escapes the plain text that it is joined with.
+func (m *machine) add(a, b Value) (Value, bool) {
+	switch x := a.(type) {
+	case string:
+		switch y := b.(type) {
+		case string:
+			m.use(len(x) + len(y))
+			return x + y, true
+		case markup:
+			x = escapeHTML(x)
+			m.use(len(x) + len(y))
+			return markup(x) + y, true
+		}
+	case markup:
+		y, ok := text(b)
+		if _, plain := b.(string); plain {
+			y = escapeHTML(y)
+		}
+		m.use(len(x) + len(y))
+		return x + markup(y), ok
+	case *List:
+		if y, ok := b.(*List); ok {
+			return &List{m.joined(x.items, y.items)}, true
+		}
+	case Tuple:
+		if y, ok := b.(Tuple); ok {
+			return Tuple(m.joined(x, y)), true
+		}
+	}
+	return nil, false
+}
+
+func (m *machine) joined(a, b []Value) []Value {
+	m.use((len(a) + len(b)) * valueSize)
+	return append(append(make([]Value, 0, len(a)+len(b)), a...), b...)
+}
+
+// repeat is a sequence times an integer.
+func (m *machine) repeat(seq, times Value) (Value, bool) {
+	n, ok := asNumber(times)
+	if !ok || n.isFloat {
+		return nil, false
+	}
+	count := 0
+	if n.big != nil && n.big.Sign() > 0 {
+		exceeded(ErrMemory)
+	} else if n.i > 0 {
+		count = int(n.i)
+	}
+	repeatItems := func(items []Value) []Value {
+		m.useProduct(len(items)*valueSize, count)
+		out := make([]Value, 0, len(items)*count)
+		for len(items) > 0 && len(out) < cap(out) {
+			out = append(out, items...)
+		}
+		return out
+	}
+	switch x := seq.(type) {
+	case string:
+		m.useProduct(len(x), count)
+		return strings.Repeat(x, count*min(len(x), 1)), true
+	case markup:
+		m.useProduct(len(x), count)
+		return markup(strings.Repeat(string(x), count*min(len(x), 1))), true
+	case *List:
+		return &List{repeatItems(x.items)}, true
+	case Tuple:
+		return Tuple(repeatItems(x)), true
+	}
+	return nil, false
+}
+
+// attribute is v.name.
+func attribute(v Value, name string) Value {
+	switch v := v.(type) {
+	case *Dict:
+		if dictMethods[name] {
+			return &boundMethod{name, v}
+		}
+		if x, ok := v.Get(name); ok {
+			return x
+		}
+	case string, markup:
+		if stringMethods[name] != nil {
+			return &boundMethod{name, v}
+		}
+	case *namespace:
+		if x, ok := v.vars.Get(name); ok {
+			return x
+		}
+	case *loop:
+		return v.attribute(name)
+	case *List:
+		if listMethods[name] {
+			return &boundMethod{name, v}
+		}
+	case Tuple:
+		if name == "count" || name == "index" {
+			return &boundMethod{name, v}
+		}
+	case *cycler:
+		switch name {
+		case "next", "reset":
+			return &boundMethod{name, v}
+		case "current":
+			return v.items[v.i]
+		}
+	case *macro:
+		if name == "name" {
+			return v.def.name
+		}
+	case *undefinedType:
+		raise("UndefinedError", "an undefined value has no attribute '%s'", name)
+	}
+	return undefined
+}
+
+// item is v[k]. Like jinja2 it falls back to the attribute of that name, so
+// d['items'] without such a key is the method, and true.
+func (m *machine) item(v, k Value) Value {
+	switch x := v.(type) {
+	case *Dict:
+		if y, ok := x.get(k); ok {
+			return y
+		}
+	case *undefinedType:
+		raise("UndefinedError", "an undefined value has no elements")
+	default:
+		if n, ok := asNumber(k); ok && !n.isFloat && n.big == nil {
+			if y, ok := m.at(v, n.i); ok {
+				return y
+			}
+			return undefined
+		}
+	}
+	name, ok := text(k)
+	if !ok {
+		return undefined
+	}
+	if d, isDict := v.(*Dict); isDict {
+		if dictMethods[name] {
+			return &boundMethod{name, d}
+		}
+		return undefined
+	}
+	return attribute(v, name)
+}
+
+// at is element i of a sequence, negative from the end.
+func (m *machine) at(v Value, i int64) (Value, bool) {
+	index := func(n int64) (int64, bool) {
+		if i < 0 {
+			return i + n, i+n >= 0
+		}
+		return i, i < n
+	}
+	switch x := v.(type) {
+	case *List:
+		if i, ok := index(int64(len(x.items))); ok {
+			return x.items[i], true
+		}
+	case Tuple:
+		if i, ok := index(int64(len(x))); ok {
+			return x[i], true
+		}
+	case *rangeValue:
+		if i, ok := index(x.len()); ok {
+			return x.at(i), true
+		}
+	case string, markup:
+		s, _ := text(x)
+		if i, ok := index(int64(utf8.RuneCountInString(s))); ok {
+			from := runeOffset(s, i)
+			_, w := utf8.DecodeRuneInString(s[from:])
+			return s[from : from+w], true
+		}
+	}
+	return nil, false
+}
+
+// runeOffset is the byte offset of character n.
+func runeOffset(s string, n int64) int {
+	for i := range s {
+		if n == 0 {
+			return i
+		}
+		n--
+	}
+	return len(s)
+}
+
+func (x *sliceExpr) eval(m *machine, sc *scope) Value {
+	v := m.eval(x.x, sc)
+	bound := func(e expr) *int64 {
+		if e == nil {
+			return nil
+		}
+		v := m.eval(e, sc)
+		if v == nil {
+			return nil
+		}
+		n, ok := asNumber(v)
+		if !ok || n.isFloat {
+			raise("TypeError", "slice indices must be integers or None, not %s", typeName(v))
+		}
+		if n.big != nil { // beyond any sequence
+			n.i = int64(n.big.Sign()) << 62
+		}
+		return &n.i
+	}
+	return m.slice(v, bound(x.start), bound(x.stop), bound(x.step))
+}
+
+// slice is v[start:stop:step]; nil is a bound that was left out.
+func (m *machine) slice(v Value, start, stop, step *int64) Value {
+	by := int64(1)
+	if step != nil {
+		by = *step
+	}
+	if by == 0 {
+		raise("ValueError", "slice step cannot be zero")
+	}
+	switch x := v.(type) {
+	case *List:
+		return &List{m.sliceItems(x.items, start, stop, by)}
+	case Tuple:
+		return Tuple(m.sliceItems(x, start, stop, by))
+	case string, markup:
+		s, _ := text(x)
+		if by == 1 {
+			from, to := sliceBounds(int64(utf8.RuneCountInString(s)), start, stop, 1)
+			if from >= to {
+				return likeText(x, "")
+			}
+			rest := s[runeOffset(s, from):]
+			return likeText(x, rest[:runeOffset(rest, to-from)])
+		}
+		w := m.writer()
+		for _, c := range m.sliceItems(m.characters(s), start, stop, by) {
+			w.write(c.(string))
+		}
+		return likeText(x, w.String())
+	case *rangeValue:
+		return &List{m.sliceItems(m.iterate(x), start, stop, by)}
+	case *undefinedType:
+		raise("UndefinedError", "an undefined value has no elements")
+	}
+	raise("TypeError", "'%s' object is not subscriptable", typeName(v))
+	return nil
+}
+
+func (m *machine) sliceItems(items []Value, start, stop *int64, step int64) []Value {
+	from, to := sliceBounds(int64(len(items)), start, stop, step)
+	if step == 1 {
+		to = max(from, to)
+		return items[from:to:to]
+	}
+	n := int64(0) // counted first, since from + i*step could overflow in a loop on bounds
+	switch {
+	case step > 0 && from < to:
+		n = (to-from-1)/step + 1
+	case step < 0 && from > to:
+		n = (from-to-1)/-max(step, math.MinInt64+1) + 1
+	}
+	m.use(int(n) * valueSize)
+	out := make([]Value, n)
+	for i := range out {
+		out[i] = items[from+int64(i)*step]
+	}
+	return out
+}
+
+// sliceBounds resolves bounds as Python's slice.indices(n) does.
+func sliceBounds(n int64, start, stop *int64, step int64) (from, to int64) {
+	low, high := int64(0), n
+	if step < 0 {
+		low, high = -1, n-1
+	}
+	resolve := func(p *int64, missing int64) int64 {
+		if p == nil {
+			return missing
+		}
+		i := *p
+		if i < 0 {
+			i += n
+		}
+		return min(max(i, low), high)
+	}
+	if step < 0 {
+		return resolve(start, high), resolve(stop, low)
+	}
+	return resolve(start, low), resolve(stop, high)
+}
+
+func (c *callExpr) arguments(m *machine, sc *scope) ([]Value, []kwarg) {
+	args := m.evalAll(c.args, sc)
+	if c.star != nil {
+		args = m.joined(args, m.iterate(m.eval(c.star, sc)))
+	}
+	var kw []kwarg
+	if len(c.kwNames) > 0 {
+		kw = make([]kwarg, 0, len(c.kwNames)+1)
+	}
+	for i, name := range c.kwNames {
+		kw = append(kw, kwarg{name, m.eval(c.kwValues[i], sc)})
+	}
+	if c.starStar != nil {
+		d, ok := m.eval(c.starStar, sc).(*Dict)
+		if !ok {
+			raise("TypeError", "argument after ** must be a mapping")
+		}
+		m.use(d.Len() * 2 * valueSize)
+		for i, k := range d.keys {
+			name, ok := k.(string)
+			if !ok {
+				raise("TypeError", "keywords must be strings")
+			}
+			kw = append(kw, kwarg{name, d.vals[i]})
+		}
+	}
+	return args, kw
+}
+
+func (c *callExpr) eval(m *machine, sc *scope) Value {
+	if a, ok := c.fn.(*attrExpr); ok { // a method call: no need to build the method as a value
+		v := m.eval(a.x, sc)
+		switch x := v.(type) {
+		case *Dict:
+			if dictMethods[a.name] {
+				args, kw := c.arguments(m, sc)
+				return m.callDictMethod(x, a.name, args, kw)
+			}
+		case string:
+			if f := stringMethods[a.name]; f != nil {
+				args, kw := c.arguments(m, sc)
+				return m.made(f(m, x, args, kw))
+			}
+		}
+		args, kw := c.arguments(m, sc)
+		return m.call(attribute(v, a.name), args, kw)
+	}
+	fn := m.eval(c.fn, sc)
+	args, kw := c.arguments(m, sc)
+	return m.call(fn, args, kw)
+}
+
+// made charges a value that a filter or a method has just made. What it makes
+// is of the order of its input, unless it charges by itself beforehand.
+func (m *machine) made(v Value) Value {
+	switch x := v.(type) {
+	case string:
+		m.use(len(x))
+	case *List:
+		m.use(len(x.items) * valueSize)
+	case *generator:
+		m.use(len(x.items) * valueSize)
+	}
+	return v
+}
+
+func (m *machine) call(fn Value, args []Value, kw []kwarg) Value {
+	switch f := fn.(type) {
+	case *macro:
+		return m.callMacro(f, args, kw)
+	case *builtin:
+		return f.call(m, args, kw)
+	case Func:
+		v, err := f(args)
+		if err != nil {
+			panic(&Error{Kind: "TemplateRuntimeError", Msg: err.Error(), Err: err})
+		}
+		return v
+	case *boundMethod:
+		return m.made(m.callMethod(f, args, kw))
+	case *loop:
+		if f.recurse != nil && len(args) == 1 {
+			return f.recurse(args[0], f.depth0+1)
+		}
+	case *joiner:
+		if f.used {
+			return f.separator
+		}
+		f.used = true
+		return ""
+	case *undefinedType:
+		raise("UndefinedError", "an undefined value is not callable")
+	}
+	raise("TypeError", "'%s' object is not callable", typeName(fn))
+	return nil
+}
+
+func (l *loop) attribute(name string) Value {
+	n := len(l.items)
+	switch name {
+	case "index":
+		return int64(l.i + 1)
+	case "index0":
+		return int64(l.i)
+	case "revindex":
+		return int64(n - l.i)
+	case "revindex0":
+		return int64(n - l.i - 1)
+	case "first":
+		return l.i == 0
+	case "last":
+		return l.i == n-1
+	case "length":
+		return int64(n)
+	case "depth":
+		return int64(l.depth0 + 1)
+	case "depth0":
+		return int64(l.depth0)
+	case "previtem":
+		if l.i > 0 {
+			return l.items[l.i-1]
+		}
+	case "nextitem":
+		if l.i+1 < n {
+			return l.items[l.i+1]
+		}
+	case "cycle":
+		return &builtin{name, func(_ *machine, args []Value, _ []kwarg) Value {
+			if len(args) == 0 {
+				raise("TypeError", "no items for cycling given")
+			}
+			return args[l.i%len(args)]
+		}}
+	case "changed":
+		return &builtin{name, func(m *machine, args []Value, _ []kwarg) Value {
+			if l.last != nil && m.equalItems(l.last, args, 0) {
+				return false
+			}
+			l.last = append([]Value{}, args...)
+			return true
+		}}
+	}
+	return undefined
+}
+
+// apply runs the filter on v. A filter that does not exist fails only here, as
+// in jinja2, where templates may name filters that they never reach.
+func (x *filterExpr) apply(m *machine, sc *scope, v Value) Value {
+	if x.fn == nil {
+		raise("TemplateRuntimeError", "no filter named '%s'", x.name)
+	}
+	var args []Value
+	var kw []kwarg
+	if x.args != nil {
+		args, kw = x.args.arguments(m, sc)
+	}
+	return m.made(x.fn(m, v, args, kw))
+}
+
+func (x *testExpr) eval(m *machine, sc *scope) Value {
+	if x.fn == nil {
+		raise("TemplateRuntimeError", "no test named '%s'", x.name)
+	}
+	v := m.eval(x.x, sc)
+	return x.fn(m, v, m.evalAll(x.args, sc)) != x.negate
+}

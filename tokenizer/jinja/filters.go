@@ -1,0 +1,561 @@
+package jinja
+
+import (
+	"math"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// filterFunc is a filter: v | name(args, kw).
+type filterFunc func(m *machine, v Value, args []Value, kw []kwarg) Value
+
+// filters are jinja2's, with transformers' tojson. Set in init, since some
+// filters look others up.
+var filters map[string]filterFunc
+
+func init() {
+	filters = map[string]filterFunc{
+		"abs":        filterAbs,
+		"attr":       func(*machine, Value, []Value, []kwarg) Value { return undefined }, // the sandbox hides attributes
+		"batch":      filterBatch,
+		"capitalize": onText(capitalize),
+		"count":      filterLength,
+		"d":          filterDefault,
+		"default":    filterDefault,
+		"dictsort":   filterDictSort,
+		"e":          filterEscape,
+		"escape":     filterEscape,
+		"first":      filterFirst,
+		"float":      filterFloat,
+		"format":     func(m *machine, v Value, args []Value, _ []kwarg) Value { return m.format(m.str(v), args) },
+		"indent":     filterIndent,
+		"int":        filterInt,
+		"items":      filterItems,
+		"join":       filterJoin,
+		"last":       filterLast,
+		"length":     filterLength,
+		"list":       filterList,
+		"lower":      onText(strings.ToLower),
+		"map":        filterMap,
+		"max":        extreme(func(m *machine, a, best Value) bool { return m.less(best, a) }),
+		"min":        extreme(func(m *machine, a, best Value) bool { return m.less(a, best) }),
+		"reject":     selector(false, false),
+		"rejectattr": selector(true, false),
+		"replace":    filterReplace,
+		"reverse":    filterReverse,
+		"round":      filterRound,
+		"safe":       func(m *machine, v Value, _ []Value, _ []kwarg) Value { return markup(m.str(v)) },
+		"select":     selector(false, true),
+		"selectattr": selector(true, true),
+		"sort":       filterSort,
+		"string":     filterString,
+		"sum":        filterSum,
+		"title":      onText(titleFilter),
+		"tojson":     filterToJSON,
+		"trim":       filterTrim,
+		"unique":     filterUnique,
+		"upper":      onText(upper),
+		"wordcount":  func(m *machine, v Value, _ []Value, _ []kwarg) Value { return int64(len(strings.Fields(m.str(v)))) },
+	}
+}
+
+// onText makes a filter of a function on strings.
+func onText(f func(string) string) filterFunc {
+	return func(m *machine, v Value, _ []Value, _ []kwarg) Value { return likeText(v, f(m.str(v))) }
+}
+
+// path reads what the attribute= of a filter names: "a.b" or an index.
+func (m *machine) path(v, attr Value) Value {
+	if attr == nil {
+		return v
+	}
+	if i, ok := attr.(int64); ok {
+		return m.item(v, i)
+	}
+	for part := range strings.SplitSeq(needText(attr), ".") {
+		m.step()
+		if i, err := strconv.ParseInt(part, 10, 64); err == nil {
+			v = m.item(v, i)
+		} else {
+			v = m.item(v, part)
+		}
+	}
+	return v
+}
+
+// folded is v without case, for filters that ignore it.
+func folded(v Value) Value {
+	if s, ok := text(v); ok {
+		return strings.ToLower(s)
+	}
+	return v
+}
+
+func filterToJSON(m *machine, v Value, args []Value, kw []kwarg) Value {
+	f := &jsonFormat{item: ", ", key: ": "}
+	f.ascii = truthy(arg(args, kw, 0, "ensure_ascii", false))
+	switch indent := arg(args, kw, 1, "indent", nil).(type) {
+	case nil:
+	case string:
+		f.pretty, f.indent, f.item = true, indent, ","
+	default:
+		n := int(min(max(needInt(indent), 0), math.MaxInt32))
+		m.use(n)
+		f.pretty, f.indent, f.item = true, strings.Repeat(" ", n), ","
+	}
+	if s := arg(args, kw, 2, "separators", nil); s != nil {
+		pair := m.iterate(s)
+		if len(pair) != 2 {
+			raise("ValueError", "separators must be two strings")
+		}
+		f.item, f.key = needText(pair[0]), needText(pair[1])
+	}
+	f.sortKeys = truthy(arg(args, kw, 3, "sort_keys", false))
+	w := m.writer()
+	w.json(v, f, 0)
+	return w.String()
+}
+
+func filterLength(_ *machine, v Value, _ []Value, _ []kwarg) Value { return length(v) }
+
+func filterDefault(_ *machine, v Value, args []Value, kw []kwarg) Value {
+	if isUndefined(v) || truthy(arg(args, kw, 1, "boolean", false)) && !truthy(v) {
+		return arg(args, kw, 0, "default_value", "")
+	}
+	return v
+}
+
+func filterString(m *machine, v Value, _ []Value, _ []kwarg) Value {
+	if _, ok := v.(markup); ok {
+		return v
+	}
+	return m.str(v)
+}
+
+func filterEscape(m *machine, v Value, _ []Value, _ []kwarg) Value {
+	if _, ok := v.(markup); ok {
+		return v
+	}
+	s := escapeHTML(m.str(v))
+	m.use(len(s))
+	return markup(s)
+}
+
+func filterTrim(m *machine, v Value, args []Value, kw []kwarg) Value {
+	s := m.str(v)
+	if chars := arg(args, kw, 0, "chars", nil); chars != nil {
+		return likeText(v, strings.Trim(s, needText(chars)))
+	}
+	return likeText(v, strings.TrimFunc(s, isSpace))
+}
+
+func filterReplace(m *machine, v Value, args []Value, kw []kwarg) Value {
+	count := -1
+	if c := arg(args, kw, 2, "count", nil); c != nil {
+		count = int(needInt(c))
+	}
+	return m.replace(m.str(v), m.str(arg(args, kw, 0, "old", "")), m.str(arg(args, kw, 1, "new", "")), count)
+}
+
+// replace charges before it builds: the result may be far longer than s.
+func (m *machine) replace(s, old, replacement string, count int) string {
+	found := strings.Count(s, old)
+	if count >= 0 {
+		found = min(found, count)
+	}
+	m.use(len(s))
+	m.useProduct(found, len(replacement))
+	return strings.Replace(s, old, replacement, count)
+}
+
+func filterIndent(m *machine, v Value, args []Value, kw []kwarg) Value {
+	pad := ""
+	switch width := arg(args, kw, 0, "width", int64(4)).(type) {
+	case string:
+		pad = width
+	default:
+		n := int(min(max(needInt(width), 0), math.MaxInt32))
+		m.use(n)
+		pad = strings.Repeat(" ", n)
+	}
+	w := m.writer()
+	if truthy(arg(args, kw, 1, "first", false)) {
+		w.write(pad)
+	}
+	blank := truthy(arg(args, kw, 2, "blank", false))
+	for i, line := range splitLines(m.str(v)+"\n", false) {
+		if i > 0 {
+			w.write("\n")
+			if blank || line != "" {
+				w.write(pad)
+			}
+		}
+		w.write(line)
+	}
+	return likeText(v, w.String())
+}
+
+func filterItems(m *machine, v Value, _ []Value, _ []kwarg) Value {
+	switch v := v.(type) {
+	case *undefinedType:
+		return &generator{}
+	case *Dict:
+		return &generator{items: (&dictView{viewItems, v}).items()}
+	}
+	raise("TypeError", "Can only get item pairs from a mapping.")
+	return nil
+}
+
+func filterList(m *machine, v Value, _ []Value, _ []kwarg) Value {
+	return &List{append([]Value{}, m.iterate(v)...)}
+}
+
+func filterJoin(m *machine, v Value, args []Value, kw []kwarg) Value {
+	separator := m.str(arg(args, kw, 0, "d", ""))
+	attr := arg(args, kw, 1, "attribute", nil)
+	w := m.writer()
+	for i, x := range m.iterate(v) {
+		m.step()
+		if i > 0 {
+			w.write(separator)
+		}
+		w.write(m.str(m.path(x, attr)))
+	}
+	return w.String()
+}
+
+func filterFirst(m *machine, v Value, _ []Value, _ []kwarg) Value {
+	if items := m.iterate(v); len(items) > 0 {
+		return items[0]
+	}
+	return undefined
+}
+
+func filterLast(m *machine, v Value, _ []Value, _ []kwarg) Value {
+	if items := m.iterate(v); len(items) > 0 {
+		return items[len(items)-1]
+	}
+	return undefined
+}
+
+func filterReverse(m *machine, v Value, _ []Value, _ []kwarg) Value {
+	items := slices.Clone(m.iterate(v))
+	slices.Reverse(items)
+	if _, ok := text(v); ok {
+		var b strings.Builder
+		for _, x := range items {
+			b.WriteString(x.(string))
+		}
+		return b.String()
+	}
+	return &generator{items: items}
+}
+
+func filterBatch(m *machine, v Value, args []Value, kw []kwarg) Value {
+	n := needInt(arg(args, kw, 0, "linecount", nil))
+	fill := arg(args, kw, 1, "fill_with", nil)
+	g := &generator{}
+	if n <= 0 {
+		raise("ValueError", "batch needs a positive count")
+	}
+	for rest := m.iterate(v); len(rest) > 0; {
+		size := min(n, int64(len(rest)))
+		row := append([]Value{}, rest[:size]...)
+		rest = rest[size:]
+		for fill != nil && int64(len(row)) < n {
+			m.use(valueSize)
+			row = append(row, fill)
+		}
+		g.items = append(g.items, &List{row})
+	}
+	return g
+}
+
+// selector makes select, reject, selectattr and rejectattr.
+func selector(byAttribute, keep bool) filterFunc {
+	return func(m *machine, v Value, args []Value, _ []kwarg) Value {
+		var attr Value
+		if byAttribute {
+			if len(args) == 0 {
+				raise("FilterArgumentError", "Missing parameter for attribute name")
+			}
+			attr, args = args[0], args[1:]
+		}
+		test := func(_ *machine, x Value, _ []Value) bool { return truthy(x) }
+		if len(args) > 0 {
+			name := needText(args[0])
+			if test = tests[name]; test == nil {
+				raise("TemplateRuntimeError", "no test named '%s'", name)
+			}
+			args = args[1:]
+		}
+		g := &generator{}
+		if !truthy(v) {
+			return g
+		}
+		for _, x := range m.iterate(v) {
+			m.step()
+			if test(m, m.path(x, attr), args) == keep {
+				g.items = append(g.items, x)
+			}
+		}
+		return g
+	}
+}
+
+func filterMap(m *machine, v Value, args []Value, kw []kwarg) Value {
+	g := &generator{}
+	if !truthy(v) {
+		return g
+	}
+	if len(args) == 0 {
+		attr, ok := keyword(kw, "attribute")
+		if !ok {
+			raise("FilterArgumentError", "map requires a filter argument")
+		}
+		def, _ := keyword(kw, "default")
+		for _, x := range m.iterate(v) {
+			m.step()
+			y := m.path(x, attr)
+			if isUndefined(y) && def != nil {
+				y = def
+			}
+			g.items = append(g.items, y)
+		}
+		return g
+	}
+	f := filters[needText(args[0])]
+	if f == nil {
+		raise("TemplateRuntimeError", "no filter named '%s'", m.str(args[0]))
+	}
+	for _, x := range m.iterate(v) {
+		m.step()
+		g.items = append(g.items, m.made(f(m, x, args[1:], kw)))
+	}
+	return g
+}
+
+// sorted is Python's sorted(items, key=key): stable, also when reversed.
+func (m *machine) sorted(items []Value, key func(Value) Value, reverse bool) []Value {
+	type entry struct{ key, item Value }
+	m.use(len(items) * 2 * valueSize)
+	entries := make([]entry, len(items))
+	for i, x := range items {
+		entries[i] = entry{key(x), x}
+	}
+	slices.SortStableFunc(entries, func(a, b entry) int {
+		if reverse {
+			a, b = b, a
+		}
+		switch {
+		case m.less(a.key, b.key):
+			return -1
+		case m.less(b.key, a.key):
+			return 1
+		}
+		return 0
+	})
+	out := make([]Value, len(items))
+	for i, e := range entries {
+		out[i] = e.item
+	}
+	return out
+}
+
+func filterDictSort(m *machine, v Value, args []Value, kw []kwarg) Value {
+	d, ok := v.(*Dict)
+	if !ok {
+		raise("TypeError", "dictsort needs a mapping, not '%s'", typeName(v))
+	}
+	caseSensitive := truthy(arg(args, kw, 0, "case_sensitive", false))
+	part := 0
+	switch by := arg(args, kw, 1, "by", "key"); by {
+	case "key":
+	case "value":
+		part = 1
+	default:
+		raise("FilterArgumentError", `You can only sort by either "key" or "value"`)
+	}
+	reverse := truthy(arg(args, kw, 2, "reverse", false))
+	return &List{m.sorted((&dictView{viewItems, d}).items(), func(pair Value) Value {
+		k := pair.(Tuple)[part]
+		if !caseSensitive {
+			k = folded(k)
+		}
+		return k
+	}, reverse)}
+}
+
+func filterSort(m *machine, v Value, args []Value, kw []kwarg) Value {
+	caseSensitive := truthy(arg(args, kw, 1, "case_sensitive", false))
+	attr := arg(args, kw, 2, "attribute", nil)
+	attrs := []Value{attr}
+	if s, ok := attr.(string); ok {
+		attrs = nil
+		for part := range strings.SplitSeq(s, ",") {
+			attrs = append(attrs, part)
+		}
+	}
+	return &List{m.sorted(m.iterate(v), func(x Value) Value {
+		// jinja2's key is always a list, so equal Nones never meet "<".
+		key := Tuple{}
+		for _, attr := range attrs {
+			y := m.path(x, attr)
+			if !caseSensitive {
+				y = folded(y)
+			}
+			key = append(key, y)
+		}
+		return key
+	}, truthy(arg(args, kw, 0, "reverse", false)))}
+}
+
+func filterUnique(m *machine, v Value, args []Value, kw []kwarg) Value {
+	caseSensitive := truthy(arg(args, kw, 0, "case_sensitive", false))
+	attr := arg(args, kw, 1, "attribute", nil)
+	seen := NewDict(0)
+	g := &generator{}
+	for _, x := range m.iterate(v) {
+		m.step()
+		y := m.path(x, attr)
+		if !caseSensitive {
+			y = folded(y)
+		}
+		if id := mustKey(y); seen.find(id) < 0 {
+			m.use(2 * valueSize)
+			seen.put(y, id, nil)
+			g.items = append(g.items, x)
+		}
+	}
+	return g
+}
+
+// extreme makes min and max.
+func extreme(better func(m *machine, x, best Value) bool) filterFunc {
+	return func(m *machine, v Value, args []Value, kw []kwarg) Value {
+		items := m.iterate(v)
+		if len(items) == 0 {
+			return undefined
+		}
+		caseSensitive := truthy(arg(args, kw, 0, "case_sensitive", false))
+		attr := arg(args, kw, 1, "attribute", nil)
+		key := func(x Value) Value {
+			x = m.path(x, attr)
+			if !caseSensitive {
+				x = folded(x)
+			}
+			return x
+		}
+		best := items[0]
+		for _, x := range items[1:] {
+			if better(m, key(x), key(best)) {
+				best = x
+			}
+		}
+		return best
+	}
+}
+
+func filterSum(m *machine, v Value, args []Value, kw []kwarg) Value {
+	attr := arg(args, kw, 0, "attribute", nil)
+	total := arg(args, kw, 1, "start", int64(0))
+	for _, x := range m.iterate(v) {
+		total = m.binary(opAdd, total, m.path(x, attr))
+	}
+	return total
+}
+
+func filterAbs(_ *machine, v Value, _ []Value, _ []kwarg) Value {
+	n, ok := asNumber(v)
+	switch {
+	case isUndefined(v):
+		raise("UndefinedError", "undefined value")
+	case !ok:
+		raise("TypeError", "bad operand type for abs(): '%s'", typeName(v))
+	case n.isFloat:
+		return math.Abs(n.f)
+	}
+	return normalInt(new(big.Int).Abs(n.int()))
+}
+
+func filterRound(_ *machine, v Value, args []Value, kw []kwarg) Value {
+	n, ok := asNumber(v)
+	if !ok {
+		raise("TypeError", "cannot round a '%s'", typeName(v))
+	}
+	digits := needInt(arg(args, kw, 0, "precision", int64(0)))
+	method := arg(args, kw, 1, "method", "common")
+	if digits > 300 || digits < -300 {
+		raise("OverflowError", "precision out of range")
+	}
+	f := n.float()
+	scale := math.Pow(10, float64(digits))
+	switch method {
+	case "ceil":
+		return math.Ceil(f*scale) / scale
+	case "floor":
+		return math.Floor(f*scale) / scale
+	case "common":
+	default:
+		raise("FilterArgumentError", "method must be common, ceil or floor")
+	}
+	if !n.isFloat && digits >= 0 {
+		return v // round(int) stays an int
+	}
+	if digits >= 0 && digits < 20 && !math.IsInf(f, 0) && !math.IsNaN(f) {
+		// Python rounds the exact decimal value, half to even; so does strconv.
+		r, _ := strconv.ParseFloat(strconv.FormatFloat(f, 'f', int(digits), 64), 64)
+		return r
+	}
+	return math.RoundToEven(f*scale) / scale
+}
+
+func filterInt(m *machine, v Value, args []Value, kw []kwarg) Value {
+	def := arg(args, kw, 0, "default", int64(0))
+	base := needInt(arg(args, kw, 1, "base", int64(10)))
+	if base < 2 || base > 36 {
+		raise("ValueError", "int() base must be >= 2 and <= 36")
+	}
+	if isUndefined(v) {
+		raise("UndefinedError", "undefined value")
+	}
+	if s, ok := text(v); ok {
+		if i, ok := parseInt(s, int(base)); ok {
+			return i
+		}
+		// jinja2 tries int(float(value)) next.
+		if f, ok := parseFloat(s); ok && !math.IsInf(f, 0) && !math.IsNaN(f) {
+			return truncate(f)
+		}
+		return def
+	}
+	n, ok := asNumber(v)
+	switch {
+	case !ok:
+		return def
+	case !n.isFloat:
+		return normalInt(n.int())
+	case math.IsNaN(n.f) || math.IsInf(n.f, 0):
+		return def
+	}
+	return truncate(n.f)
+}
+
+func filterFloat(_ *machine, v Value, args []Value, kw []kwarg) Value {
+	def := arg(args, kw, 0, "default", 0.0)
+	if isUndefined(v) {
+		raise("UndefinedError", "undefined value")
+	}
+	if s, ok := text(v); ok {
+		if f, ok := parseFloat(s); ok {
+			return f
+		}
+		return def
+	}
+	if n, ok := asNumber(v); ok {
+		return n.float()
+	}
+	return def
+}

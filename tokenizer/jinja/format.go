@@ -1,0 +1,217 @@
+package jinja
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// conversion is one %-conversion of Python's printf-style formatting:
+// %[flags][width][.precision]type.
+type conversion struct {
+	minus, plus, space, zero, alternate bool
+	width                               int
+	precision                           int // -1 if not given
+	verb                                byte
+}
+
+// format is Python's format % args. Mappings (%(name)s) and * are not
+// supported and raise.
+func (m *machine) format(format string, args []Value) string {
+	w := m.writer()
+	next := func() Value {
+		if len(args) == 0 {
+			raise("TypeError", "not enough arguments for format string")
+		}
+		v := args[0]
+		args = args[1:]
+		return v
+	}
+	for {
+		i := strings.IndexByte(format, '%')
+		if i < 0 {
+			w.write(format)
+			break
+		}
+		w.write(format[:i])
+		var c conversion
+		c, format = parseConversion(format[i+1:])
+		if c.verb == '%' {
+			w.write("%")
+			continue
+		}
+		m.use(c.width)
+		m.use(max(c.precision, 0))
+		w.write(c.apply(m, next()))
+	}
+	if len(args) > 0 {
+		// One mapping may stay unused, since %(name)s could have read it.
+		if _, isDict := args[0].(*Dict); !isDict || len(args) > 1 {
+			raise("TypeError", "not all arguments converted during string formatting")
+		}
+	}
+	return w.String()
+}
+
+func parseConversion(s string) (c conversion, rest string) {
+	i := 0
+flags:
+	for ; i < len(s); i++ {
+		switch s[i] {
+		case '-':
+			c.minus = true
+		case '+':
+			c.plus = true
+		case ' ':
+			c.space = true
+		case '0':
+			c.zero = true
+		case '#':
+			c.alternate = true
+		default:
+			break flags
+		}
+	}
+	number := func() int {
+		n := 0
+		for ; i < len(s) && isDecimal(s[i]); i++ {
+			if n = n*10 + int(s[i]-'0'); n > math.MaxInt32 {
+				raise("OverflowError", "width or precision too large")
+			}
+		}
+		return n
+	}
+	c.width = number()
+	c.precision = -1
+	if i < len(s) && s[i] == '.' {
+		i++
+		c.precision = number()
+	}
+	for i < len(s) && (s[i] == 'l' || s[i] == 'h' || s[i] == 'L') {
+		i++
+	}
+	if i >= len(s) {
+		raise("ValueError", "incomplete format")
+	}
+	c.verb = s[i]
+	return c, s[i+1:]
+}
+
+func (c *conversion) apply(m *machine, v Value) string {
+	switch c.verb {
+	case 's':
+		return c.padText(c.cut(m.str(v)))
+	case 'r', 'a':
+		return c.padText(c.cut(m.repr(v)))
+	case 'c':
+		if s, ok := text(v); ok {
+			if utf8.RuneCountInString(s) != 1 {
+				raise("TypeError", "%%c requires an int or a unicode character, not a string of another length")
+			}
+			return c.padText(s)
+		}
+		return c.padText(string(rune(needInt(v))))
+	case 'd', 'i', 'u':
+		return c.padNumber(c.integer(v, true).Text(10), "")
+	case 'x', 'X', 'o':
+		return c.padNumber(c.based(c.integer(v, false)))
+	case 'e', 'E', 'f', 'F', 'g', 'G':
+		return c.float(v)
+	}
+	raise("ValueError", "unsupported format character '%c'", c.verb)
+	return ""
+}
+
+// cut applies the precision of %s.
+func (c *conversion) cut(s string) string {
+	if c.precision >= 0 {
+		return s[:runeOffset(s, int64(c.precision))]
+	}
+	return s
+}
+
+func (c *conversion) integer(v Value, floats bool) *big.Int {
+	n, ok := asNumber(v)
+	if !ok || n.isFloat && !floats {
+		raise("TypeError", "%%%c format: a number is required, not %s", c.verb, typeName(v))
+	}
+	if n.isFloat {
+		if math.IsNaN(n.f) || math.IsInf(n.f, 0) {
+			raise("ValueError", "cannot convert float %s to integer", floatText(n.f))
+		}
+		n, _ = asNumber(truncate(n.f))
+	}
+	return n.int()
+}
+
+func (c *conversion) based(i *big.Int) (digits, prefix string) {
+	base := 16
+	if c.verb == 'o' {
+		base = 8
+	}
+	digits = i.Text(base)
+	if c.verb == 'X' {
+		digits = strings.ToUpper(digits)
+	}
+	if c.alternate {
+		prefix = "0" + string(c.verb)
+	}
+	return digits, prefix
+}
+
+func (c *conversion) float(v Value) string {
+	n, ok := asNumber(v)
+	if !ok {
+		raise("TypeError", "must be real number, not %s", typeName(v))
+	}
+	f := n.float()
+	precision := c.precision
+	if precision < 0 {
+		precision = 6
+	}
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		c.zero = false
+		return c.padNumber(strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(f, 'g', -1, 64)), "+"), "")
+	}
+	switch c.verb {
+	case 'F':
+		return c.padNumber(strconv.FormatFloat(f, 'f', precision, 64), "")
+	case 'g', 'G':
+		return c.padNumber(fmt.Sprintf("%.*"+string(c.verb), max(precision, 1), f), "")
+	}
+	return c.padNumber(strconv.FormatFloat(f, c.verb, precision, 64), "")
+}
+
+// padNumber adds sign, prefix and padding to digits, which may start with "-".
+func (c *conversion) padNumber(digits, prefix string) string {
+	sign := ""
+	switch {
+	case strings.HasPrefix(digits, "-"):
+		sign, digits = "-", digits[1:]
+	case c.plus:
+		sign = "+"
+	case c.space:
+		sign = " "
+	}
+	if c.precision > len(digits) && strings.IndexByte("diuxXo", c.verb) >= 0 {
+		digits = strings.Repeat("0", c.precision-len(digits)) + digits
+	}
+	if n := c.width - len(sign) - len(prefix) - len(digits); n > 0 && c.zero && !c.minus {
+		digits = strings.Repeat("0", n) + digits
+	}
+	return c.padText(sign + prefix + digits)
+}
+
+func (c *conversion) padText(s string) string {
+	n := c.width - utf8.RuneCountInString(s)
+	if n <= 0 {
+		return s
+	}
+	if c.minus {
+		return s + strings.Repeat(" ", n)
+	}
+	return strings.Repeat(" ", n) + s
+}

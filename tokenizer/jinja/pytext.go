@@ -1,0 +1,310 @@
+package jinja
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// str is Python's str().
+func (m *machine) str(v Value) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case markup:
+		return string(v)
+	case nil:
+		return "None"
+	case *undefinedType:
+		return ""
+	case bool:
+		if v {
+			return "True"
+		}
+		return "False"
+	case int64:
+		return strconv.FormatInt(v, 10)
+	}
+	return m.repr(v)
+}
+
+// repr is Python's repr().
+func (m *machine) repr(v Value) string {
+	w := m.writer()
+	w.repr(v, 0)
+	return w.String()
+}
+
+// textWriter builds a string within the render's memory budget.
+type textWriter struct {
+	strings.Builder
+	m *machine
+}
+
+func (m *machine) writer() *textWriter { return &textWriter{m: m} }
+
+func (w *textWriter) write(s string) {
+	w.m.use(len(s))
+	w.WriteString(s)
+}
+
+func (w *textWriter) repr(v Value, depth int) {
+	w.m.step()
+	if depth > valueDepth {
+		exceeded(ErrDepth)
+	}
+	switch v := v.(type) {
+	case string:
+		w.reprString(v)
+	case markup:
+		w.write("Markup(")
+		w.reprString(string(v))
+		w.write(")")
+	case *undefinedType:
+		w.write("Undefined")
+	case float64:
+		w.write(floatText(v))
+	case *big.Int:
+		w.write(bigText(v))
+	case Tuple:
+		if len(v) == 1 {
+			w.reprItems("(", ",)", v, depth)
+		} else {
+			w.reprItems("(", ")", v, depth)
+		}
+	case *List:
+		w.reprItems("[", "]", v.items, depth)
+	case *Dict:
+		w.reprDict(v, depth)
+	case *dictView:
+		open := [...]string{viewKeys: "dict_keys([", viewValues: "dict_values([", viewItems: "dict_items(["}
+		w.reprItems(open[v.kind], "])", v.items(), depth)
+	case *rangeValue:
+		if v.step == 1 {
+			w.write(fmt.Sprintf("range(%d, %d)", v.start, v.stop))
+		} else {
+			w.write(fmt.Sprintf("range(%d, %d, %d)", v.start, v.stop, v.step))
+		}
+	case *namespace:
+		w.write("<Namespace ")
+		w.reprDict(&v.vars, depth)
+		w.write(">")
+	case nil, bool, int64:
+		w.write(w.m.str(v))
+	default:
+		w.write("<" + typeName(v) + ">")
+	}
+}
+
+func (w *textWriter) reprItems(open, end string, items []Value, depth int) {
+	w.write(open)
+	for i, x := range items {
+		if i > 0 {
+			w.write(", ")
+		}
+		w.repr(x, depth+1)
+	}
+	w.write(end)
+}
+
+func (w *textWriter) reprDict(d *Dict, depth int) {
+	w.write("{")
+	for i, k := range d.keys {
+		if i > 0 {
+			w.write(", ")
+		}
+		w.repr(k, depth+1)
+		w.write(": ")
+		w.repr(d.vals[i], depth+1)
+	}
+	w.write("}")
+}
+
+func (w *textWriter) reprString(s string) {
+	w.m.use(len(s) + 2)
+	quote := '\''
+	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
+		quote = '"'
+	}
+	w.WriteRune(quote)
+	for _, r := range s {
+		switch {
+		case r == quote || r == '\\':
+			w.WriteByte('\\')
+			w.WriteRune(r)
+		case r == '\n':
+			w.WriteString(`\n`)
+		case r == '\r':
+			w.WriteString(`\r`)
+		case r == '\t':
+			w.WriteString(`\t`)
+		case printable(r):
+			w.WriteRune(r)
+		case r < 0x100:
+			fmt.Fprintf(w, `\x%02x`, r)
+		case r < 0x10000:
+			fmt.Fprintf(w, `\u%04x`, r)
+		default:
+			fmt.Fprintf(w, `\U%08x`, r)
+		}
+	}
+	w.WriteRune(quote)
+}
+
+// printable is Python's str.isprintable for one character.
+func printable(r rune) bool {
+	if r < 0x7f {
+		return r >= ' '
+	}
+	return unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S)
+}
+
+// floatText is repr(float): the shortest digits that read back the same, with
+// an exponent below 1e-4 and from 1e16.
+func floatText(f float64) string {
+	switch {
+	case math.IsNaN(f):
+		return "nan"
+	case math.IsInf(f, 1):
+		return "inf"
+	case math.IsInf(f, -1):
+		return "-inf"
+	case f == 0:
+		if math.Signbit(f) {
+			return "-0.0"
+		}
+		return "0.0"
+	}
+	if a := math.Abs(f); a < 1e-4 || a >= 1e16 {
+		return strconv.FormatFloat(f, 'e', -1, 64)
+	}
+	s := strconv.FormatFloat(f, 'f', -1, 64)
+	if !strings.Contains(s, ".") {
+		s += ".0"
+	}
+	return s
+}
+
+func bigText(i *big.Int) string {
+	s := i.String()
+	if len(strings.TrimPrefix(s, "-")) > maxIntDigits {
+		raise("ValueError", "Exceeds the limit (%d digits) for integer string conversion", maxIntDigits)
+	}
+	return s
+}
+
+// isSpace is Python's str.isspace for one character. It differs from
+// unicode.IsSpace in U+001C to U+001F.
+func isSpace(r rune) bool {
+	switch {
+	case r >= 0x09 && r <= 0x0d, r >= 0x1c && r <= 0x20, r == 0x85, r == 0xa0, r == 0x1680, r >= 0x2000 && r <= 0x200a,
+		r == 0x2028, r == 0x2029, r == 0x202f, r == 0x205f, r == 0x3000:
+		return true
+	}
+	return false
+}
+
+// spacePrefix is the length of the white space that s starts with.
+func spacePrefix(s string) int {
+	for i := 0; i < len(s); {
+		r, w := utf8.DecodeRuneInString(s[i:])
+		if !isSpace(r) {
+			return i
+		}
+		i += w
+	}
+	return len(s)
+}
+
+// splitLines is str.splitlines.
+func splitLines(s string, keepEnds bool) []string {
+	var lines []string
+	start := 0
+	for i := 0; i < len(s); {
+		r, w := utf8.DecodeRuneInString(s[i:])
+		switch r {
+		case '\n', '\v', '\f', 0x1c, 0x1d, 0x1e, 0x85, 0x2028, 0x2029:
+		case '\r':
+			if i+1 < len(s) && s[i+1] == '\n' {
+				w = 2
+			}
+		default:
+			i += w
+			continue
+		}
+		end := i
+		if keepEnds {
+			end = i + w
+		}
+		lines = append(lines, s[start:end])
+		i += w
+		start = i
+	}
+	if start < len(s) {
+		lines = append(lines, s[start:])
+	}
+	return lines
+}
+
+var htmlEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;")
+
+// escapeHTML is markupsafe.escape.
+func escapeHTML(s string) string { return htmlEscaper.Replace(s) }
+
+// Case mapping. Python maps some characters to several; Go's tables map one to
+// one, so the ligatures and the sharp s are listed.
+var fullUpper = strings.NewReplacer("ß", "SS", "ﬀ", "FF", "ﬁ", "FI", "ﬂ", "FL", "ﬃ", "FFI", "ﬄ", "FFL", "ﬅ", "ST", "ﬆ", "ST", "ŉ", "ʼN")
+
+func upper(s string) string { return strings.ToUpper(fullUpper.Replace(s)) }
+
+func capitalize(s string) string {
+	r, w := utf8.DecodeRuneInString(s)
+	if w == 0 {
+		return s
+	}
+	return string(unicode.ToTitle(r)) + strings.ToLower(s[w:])
+}
+
+// titleWords is str.title: a letter after a non-letter is a capital.
+func titleWords(s string) string {
+	var b strings.Builder
+	inWord := false
+	for _, r := range s {
+		cased := unicode.IsUpper(r) || unicode.IsLower(r) || unicode.IsTitle(r)
+		switch {
+		case cased && !inWord:
+			b.WriteRune(unicode.ToTitle(r))
+		case cased:
+			b.WriteRune(unicode.ToLower(r))
+		default:
+			b.WriteRune(r)
+		}
+		inWord = cased
+	}
+	return b.String()
+}
+
+// titleFilter is jinja's |title: words start after white space or one of
+// -({[<, so "they're" stays "They're".
+func titleFilter(s string) string {
+	var b strings.Builder
+	start := true
+	for _, r := range s {
+		if strings.ContainsRune("-({[<", r) || isSpace(r) {
+			start = true
+			b.WriteRune(r)
+			continue
+		}
+		if start {
+			b.WriteString(upper(string(r)))
+		} else {
+			b.WriteString(strings.ToLower(string(r)))
+		}
+		start = false
+	}
+	return b.String()
+}
