@@ -3109,8 +3109,13 @@ type BranchSealed struct {
 	GradeReasons []string `protobuf:"bytes,6,rep,name=grade_reasons,json=gradeReasons,proto3" json:"grade_reasons,omitempty"`
 	Tokens       uint32   `protobuf:"varint,7,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	Trainable    uint32   `protobuf:"varint,8,opt,name=trainable,proto3" json:"trainable,omitempty"`
-	// Turns whose tokens an earlier branch already trains.
-	Shared        []string `protobuf:"bytes,9,rep,name=shared,proto3" json:"shared,omitempty"`
+	// Turns that are context on this branch, whatever their mask says: another
+	// branch of the session trains their tokens, or excluded says why none does.
+	Shared []string `protobuf:"bytes,9,rep,name=shared,proto3" json:"shared,omitempty"`
+	// Turns that no branch trains although their mask would allow it, with the
+	// reason: abandoned, undelivered, rewritten_call, grade_x. All of them are
+	// in shared as well.
+	Excluded      map[string]string `protobuf:"bytes,10,rep,name=excluded,proto3" json:"excluded,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3204,6 +3209,13 @@ func (x *BranchSealed) GetTrainable() uint32 {
 func (x *BranchSealed) GetShared() []string {
 	if x != nil {
 		return x.Shared
+	}
+	return nil
+}
+
+func (x *BranchSealed) GetExcluded() map[string]string {
+	if x != nil {
+		return x.Excluded
 	}
 	return nil
 }
@@ -3907,7 +3919,7 @@ const file_event_proto_rawDesc = "" +
 	"\n" +
 	"provenance\x18\x01 \x01(\x0e2\x1c.turnlog.event.v1.ProvenanceR\n" +
 	"provenance\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\rR\x05count\"\x8a\x02\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\"\x91\x03\n" +
 	"\fBranchSealed\x12\x16\n" +
 	"\x06branch\x18\x01 \x01(\tR\x06branch\x12\x14\n" +
 	"\x05label\x18\x02 \x01(\tR\x05label\x12\x14\n" +
@@ -3917,7 +3929,12 @@ const file_event_proto_rawDesc = "" +
 	"\rgrade_reasons\x18\x06 \x03(\tR\fgradeReasons\x12\x16\n" +
 	"\x06tokens\x18\a \x01(\rR\x06tokens\x12\x1c\n" +
 	"\ttrainable\x18\b \x01(\rR\ttrainable\x12\x16\n" +
-	"\x06shared\x18\t \x03(\tR\x06shared\"\xdd\x01\n" +
+	"\x06shared\x18\t \x03(\tR\x06shared\x12H\n" +
+	"\bexcluded\x18\n" +
+	" \x03(\v2,.turnlog.event.v1.BranchSealed.ExcludedEntryR\bexcluded\x1a;\n" +
+	"\rExcludedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdd\x01\n" +
 	"\rSessionSealed\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
@@ -4000,7 +4017,7 @@ func file_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_event_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_event_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_event_proto_goTypes = []any{
 	(Provenance)(0),            // 0: turnlog.event.v1.Provenance
 	(LogprobKind)(0),           // 1: turnlog.event.v1.LogprobKind
@@ -4043,8 +4060,9 @@ var file_event_proto_goTypes = []any{
 	(*TurnLost)(nil),           // 38: turnlog.event.v1.TurnLost
 	(*Fault)(nil),              // 39: turnlog.event.v1.Fault
 	nil,                        // 40: turnlog.event.v1.TurnSpans.MaskedEntry
-	nil,                        // 41: turnlog.event.v1.Ledger.MaskedEntry
-	nil,                        // 42: turnlog.event.v1.Ledger.LostEntry
+	nil,                        // 41: turnlog.event.v1.BranchSealed.ExcludedEntry
+	nil,                        // 42: turnlog.event.v1.Ledger.MaskedEntry
+	nil,                        // 43: turnlog.event.v1.Ledger.LostEntry
 }
 var file_event_proto_depIdxs = []int32{
 	5,  // 0: turnlog.event.v1.Event.session_opened:type_name -> turnlog.event.v1.SessionOpened
@@ -4091,14 +4109,15 @@ var file_event_proto_depIdxs = []int32{
 	40, // 41: turnlog.event.v1.TurnSpans.masked:type_name -> turnlog.event.v1.TurnSpans.MaskedEntry
 	0,  // 42: turnlog.event.v1.Span.provenance:type_name -> turnlog.event.v1.Provenance
 	3,  // 43: turnlog.event.v1.BranchSealed.grade:type_name -> turnlog.event.v1.Grade
-	35, // 44: turnlog.event.v1.SessionSealed.ledger:type_name -> turnlog.event.v1.Ledger
-	41, // 45: turnlog.event.v1.Ledger.masked:type_name -> turnlog.event.v1.Ledger.MaskedEntry
-	42, // 46: turnlog.event.v1.Ledger.lost:type_name -> turnlog.event.v1.Ledger.LostEntry
-	47, // [47:47] is the sub-list for method output_type
-	47, // [47:47] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	41, // 44: turnlog.event.v1.BranchSealed.excluded:type_name -> turnlog.event.v1.BranchSealed.ExcludedEntry
+	35, // 45: turnlog.event.v1.SessionSealed.ledger:type_name -> turnlog.event.v1.Ledger
+	42, // 46: turnlog.event.v1.Ledger.masked:type_name -> turnlog.event.v1.Ledger.MaskedEntry
+	43, // 47: turnlog.event.v1.Ledger.lost:type_name -> turnlog.event.v1.Ledger.LostEntry
+	48, // [48:48] is the sub-list for method output_type
+	48, // [48:48] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_event_proto_init() }
@@ -4134,7 +4153,7 @@ func file_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_proto_rawDesc), len(file_event_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   39,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
