@@ -1,0 +1,225 @@
+// Package mem is a journal in memory: what tests and simulations run on. It
+// keeps every promise of journal.Journal but to survive the process, and blocks
+// on channels only, so that testing/synctest can see it wait.
+package mem
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
+)
+
+// Stream is the name of the one stream that positions count in.
+const Stream = "mem"
+
+// Options bound a journal. Zero is no bound.
+type Options struct {
+	// MaxEvent is the largest body, in bytes.
+	MaxEvent int
+	// MaxBytes is the room for bodies, in bytes.
+	MaxBytes int
+}
+
+// Journal is a log in memory.
+type Journal struct {
+	options Options
+
+	mu       sync.Mutex
+	trimmed  uint64   // the position up to which entries are gone
+	records  []record // from position trimmed+1 on; see at
+	bytes    int
+	sessions map[string]*session
+	groups   map[groupKey]*group
+	// grown is closed and replaced whenever a waiting Fetch should look again.
+	grown chan struct{}
+}
+
+var _ journal.Journal = (*Journal)(nil)
+
+type record struct {
+	session string
+	body    []byte
+	tip     journal.Tip
+	time    time.Time
+}
+
+type session struct {
+	base      journal.Tip // where the entries that are still there begin
+	tip       journal.Tip
+	positions []uint64
+	ids       map[string]stored
+}
+
+type stored struct {
+	body event.Hash
+	tip  journal.Tip
+}
+
+// New returns an empty journal.
+func New(options Options) *Journal {
+	return &Journal{
+		options:  options,
+		sessions: map[string]*session{},
+		groups:   map[groupKey]*group{},
+		grown:    make(chan struct{}),
+	}
+}
+
+// Append implements journal.Journal.
+func (j *Journal) Append(ctx context.Context, tip journal.Tip, ev *event.Event) (journal.Tip, error) {
+	if err := journal.Check(ev); err != nil {
+		return journal.Tip{}, err
+	}
+	body, err := event.Encode(ev)
+	if err != nil {
+		return journal.Tip{}, fmt.Errorf("journal: append: %w", err)
+	}
+	if limit := j.options.MaxEvent; limit > 0 && len(body) > limit {
+		return journal.Tip{}, fmt.Errorf("%w: %d bytes, the limit is %d", journal.ErrTooLarge, len(body), limit)
+	}
+	if err := ctx.Err(); err != nil {
+		return journal.Tip{}, fmt.Errorf("journal: append: %w", err)
+	}
+
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s := j.session(ev.Session)
+	if old, ok := s.ids[ev.Id]; ok {
+		if old.body != event.Sum(body) {
+			return journal.Tip{}, fmt.Errorf("%w: %s of session %s", journal.ErrIdentity, ev.Id, ev.Session)
+		}
+		return old.tip, nil
+	}
+	if tip.Position != s.tip.Position {
+		return journal.Tip{}, fmt.Errorf("%w: session %s ends at %d, not %d", journal.ErrConflict, ev.Session, s.tip.Position, tip.Position)
+	}
+	if limit := j.options.MaxBytes; limit > 0 && j.bytes+len(body) > limit {
+		return journal.Tip{}, fmt.Errorf("%w: %d of %d bytes in use", journal.ErrFull, j.bytes, limit)
+	}
+	tip = j.add(ev.Session, body)
+	s.ids[ev.Id] = stored{event.Sum(body), tip}
+	return tip, nil
+}
+
+// AppendRaw puts bytes where an event should be, as a newer or broken producer
+// might.
+func (j *Journal) AppendRaw(session string, raw []byte) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.add(session, raw)
+}
+
+// add needs mu.
+func (j *Journal) add(id string, body []byte) journal.Tip {
+	s := j.session(id)
+	position := j.trimmed + uint64(len(j.records)) + 1
+	s.tip = s.tip.Next(position, body)
+	s.positions = append(s.positions, position)
+	j.records = append(j.records, record{id, body, s.tip, time.Now()})
+	j.bytes += len(body)
+	j.wake()
+	return s.tip
+}
+
+// session needs mu.
+func (j *Journal) session(id string) *session {
+	s, ok := j.sessions[id]
+	if !ok {
+		s = &session{ids: map[string]stored{}}
+		j.sessions[id] = s
+	}
+	return s
+}
+
+// wake needs mu.
+func (j *Journal) wake() {
+	close(j.grown)
+	j.grown = make(chan struct{})
+}
+
+// ReadSession implements journal.Journal.
+func (j *Journal) ReadSession(ctx context.Context, id string, from journal.Tip) iter.Seq2[journal.Entry, error] {
+	return func(yield func(journal.Entry, error) bool) {
+		records, err := j.after(id, from)
+		if err != nil {
+			yield(journal.Entry{}, err)
+			return
+		}
+		for _, r := range records {
+			if err := ctx.Err(); err != nil {
+				yield(journal.Entry{}, fmt.Errorf("journal: read session: %w", err))
+				return
+			}
+			e, err := r.entry()
+			if err != nil {
+				yield(journal.Entry{}, fmt.Errorf("journal: read session %s: %w", id, err))
+				return
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// after returns a session's records after a tip that must be one of its own.
+func (j *Journal) after(id string, from journal.Tip) ([]record, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s, ok := j.sessions[id]
+	if !ok {
+		s = &session{}
+	}
+	if from.Count < s.base.Count || from.Count > s.tip.Count {
+		return nil, fmt.Errorf("%w: session %s has no event %d", journal.ErrGap, id, from.Count)
+	}
+	at, known := s.base, from.Count-s.base.Count
+	if known > 0 {
+		at = j.at(s.positions[known-1]).tip
+	}
+	if at.Chain != from.Chain {
+		return nil, fmt.Errorf("%w: session %s has another history before event %d", journal.ErrGap, id, from.Count)
+	}
+	var records []record
+	for _, p := range s.positions[known:] {
+		records = append(records, j.at(p))
+	}
+	return records, nil
+}
+
+// at needs mu, and a position that is not trimmed.
+func (j *Journal) at(position uint64) record { return j.records[position-j.trimmed-1] }
+
+func (r record) entry() (journal.Entry, error) {
+	e := journal.Entry{Body: r.body, Tip: r.tip, Time: r.time, Stream: Stream}
+	ev, err := event.Decode(r.body)
+	if err != nil {
+		return journal.Entry{}, err
+	}
+	e.Event = ev
+	return e, nil
+}
+
+// Trim implements journal.Journal. All partitions share the one stream.
+func (j *Journal) Trim(_ context.Context, _ int, position uint64) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for len(j.records) > 0 && j.trimmed < position {
+		r := j.records[0]
+		s := j.sessions[r.session]
+		s.base = r.tip
+		if s.positions = s.positions[1:]; len(s.positions) == 0 {
+			// Like a log that fences by what it holds: nothing left, nothing known.
+			delete(j.sessions, r.session)
+		}
+		j.bytes -= len(r.body)
+		j.records = j.records[1:]
+		j.trimmed++
+	}
+	return nil
+}
