@@ -1,0 +1,146 @@
+package fold
+
+import (
+	"fmt"
+
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/message"
+	"turnlog.dev/schema/tree"
+)
+
+// Models finds what renders and tokenizes the conversations of a model. It is
+// safe for concurrent use.
+type Models interface {
+	// Open returns the model that a turn was made with. The error says that
+	// there is none; it must be the same at every try.
+	Open(ref ModelRef) (Model, error)
+}
+
+// ModelRef names a model as turn events do. Fields that the event leaves open
+// are empty.
+type ModelRef struct {
+	Model, Tokenizer, Template, Family string
+}
+
+// Model renders and tokenizes. It is immutable and safe for concurrent use.
+type Model interface {
+	// Render returns the ids of a conversation, rendered from scratch, up to
+	// where the model begins to answer.
+	Render(View) ([]uint32, error)
+	// Encode returns the ids of an answer's text.
+	Encode(text string) []uint32
+	// Decode returns the text of ids, special tokens included.
+	Decode(ids []uint32) string
+	// Special reports whether id is a control token.
+	Special(id uint32) bool
+	// Reasoning finds the thinking in a completion, its marks included.
+	Reasoning(completion []uint32) []Range
+}
+
+// View is what a template sees.
+type View struct {
+	Conversation message.Conversation
+	// Kwargs is a JSON object, or empty; Time is in seconds since 1970.
+	Kwargs []byte
+	Time   int64
+}
+
+// Range is a half-open range of tokens.
+type Range struct{ Start, End int }
+
+func (s *State) model(c *event.TurnCommitted) (Model, error) {
+	if s.aids.Models == nil {
+		return nil, fmt.Errorf("fold: no models")
+	}
+	g := c.GetGeneration()
+	return s.aids.Models.Open(ModelRef{
+		Model:     c.GetRequest().GetModel(),
+		Tokenizer: g.GetTokenizer(),
+		Template:  g.GetTemplate(),
+		Family:    g.GetFamily(),
+	})
+}
+
+// render renders the turn's prompt from its conversation.
+func (s *State) render(n *tree.Turn, m Model) ([]uint32, error) {
+	view, err := s.view(n)
+	if err != nil {
+		return nil, err
+	}
+	return m.Render(view)
+}
+
+// view puts together what the template saw.
+func (s *State) view(n *tree.Turn) (View, error) {
+	conv := n.Committed.GetConversation()
+	v := View{Kwargs: conv.GetTemplateKwargs(), Time: conv.GetTemplateTime()}
+	messages, err := n.Messages()
+	if err != nil {
+		return v, err
+	}
+	v.Conversation.Messages = messages[:len(messages)-1]
+	if hash := conv.GetSystem(); len(hash) > 0 {
+		raw, ok := s.tree.Definition(hash)
+		if !ok {
+			return v, fmt.Errorf("fold: turn %s: its system text is not in the log", n.ID)
+		}
+		if v.Conversation.Head.System, err = message.ParseList(raw); err != nil {
+			return v, fmt.Errorf("fold: turn %s: system: %w", n.ID, err)
+		}
+	}
+	if hash := conv.GetTools(); len(hash) > 0 {
+		raw, ok := s.tree.Definition(hash)
+		if !ok {
+			return v, fmt.Errorf("fold: turn %s: its tools are not in the log", n.ID)
+		}
+		tools, err := message.ParseTools(raw)
+		if err != nil {
+			return v, fmt.Errorf("fold: turn %s: tools: %w", n.ID, err)
+		}
+		all := message.Split(nil, tools)
+		v.Conversation.Head.Tools, v.Conversation.Deferred = all.Head.Tools, all.Deferred
+	}
+	return v, nil
+}
+
+// reasoning finds the thinking of an answer. What cannot be told apart counts
+// as thinking: to train it against the policy would be the worse mistake.
+func (s *State) reasoning(c *event.TurnCommitted) []Range {
+	ids := event.IDs(nil, c.GetCompletion().GetIds())
+	m, err := s.model(c)
+	if err != nil {
+		return []Range{{0, len(ids)}}
+	}
+	return m.Reasoning(ids)
+}
+
+// textIDs tokenizes a turn that the engine was given as text. Its ids are our
+// reading of the text, not what the model saw: they are context, and of grade
+// D. Sampled ids that the engine returned stay what they are.
+func (s *State) textIDs(n *tree.Turn, g *grading) owned {
+	c := n.Committed
+	sampled := c.GetCompletion().GetIds()
+	var o owned
+	m, err := s.model(c)
+	var prompt []uint32
+	if err == nil {
+		prompt, err = s.render(n, m)
+	}
+	if err != nil {
+		g.d(ReasonNoTokenizer)
+		o.add(event.Provenance_PROVENANCE_SAMPLED, sampled)
+		return o
+	}
+	ids := event.AppendIDs(nil, prompt)
+	if n.Parent != nil {
+		before := s.turns[n.Parent.ID]
+		o.keep = common(s.prefix(n.Parent, before.end), ids)
+	}
+	o.add(event.Provenance_PROVENANCE_UNSPECIFIED, ids[4*o.keep:])
+	if len(sampled) > 0 {
+		o.add(event.Provenance_PROVENANCE_SAMPLED, sampled)
+		return o
+	}
+	o.add(event.Provenance_PROVENANCE_ASSISTANT_RERENDERED, event.AppendIDs(nil, m.Encode(c.GetCompletion().GetText())))
+	return o
+}
