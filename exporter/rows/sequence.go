@@ -1,0 +1,129 @@
+package rows
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"turnlog.dev/schema/event"
+)
+
+// sequence is the ids along a branch so far.
+type sequence struct {
+	ids      []uint32
+	mask     []int8
+	logprobs []float32
+	versions []int32
+	spans    []span
+	// bare is the index of the first sampled id without a logprob.
+	bare int
+	// hole is the first index before which ids were left out that nothing
+	// trains.
+	hole int
+}
+
+func newSequence() sequence { return sequence{bare: math.MaxInt, hole: math.MaxInt} }
+
+// span is what one turn sampled, half open.
+type span struct {
+	turn       *turn
+	start, end int
+}
+
+// add appends the ids of a turn after the first Keep of what is there.
+func (q *sequence) add(t *turn, train bool) error {
+	base := len(q.ids)
+	q.ids = event.IDs(q.ids, t.Ids)
+	n := len(q.ids) - base
+	for _, id := range q.ids[base:] {
+		if id > math.MaxInt32 {
+			return fmt.Errorf("%w: turn %s: id %d is above int32", ErrMalformed, t.Turn, id)
+		}
+	}
+	q.mask = slices.Grow(q.mask, n)[:base+n]
+	clear(q.mask[base:])
+	if train {
+		for i, m := range t.Mask {
+			q.mask[base+i] = int8(m)
+		}
+	}
+	q.logprobs = event.Floats(q.logprobs, t.Logprobs)
+	if len(t.Logprobs) == 0 {
+		q.logprobs = append(q.logprobs, make([]float32, n)...)
+	}
+	q.versions = event.Ints(q.versions, t.Versions)
+	if len(t.Versions) == 0 {
+		q.versions = append(q.versions, slices.Repeat([]int32{-1}, n)...)
+	}
+	if start, end := sampled(t.TurnSpans); start < end {
+		q.spans = append(q.spans, span{t, base + start, base + end})
+		if len(t.Logprobs) == 0 {
+			q.bare = min(q.bare, base+start)
+		}
+	}
+	return nil
+}
+
+// truncate keeps the first n ids. A turn that loses sampled ids ends there if
+// none of them was to be trained; else it is context from then on, since the
+// segment before holds it whole.
+func (q *sequence) truncate(n int) {
+	lost := q.trains(n)
+	q.ids, q.mask = q.ids[:n], q.mask[:n]
+	q.logprobs, q.versions = q.logprobs[:n], q.versions[:n]
+	kept := q.spans[:0]
+	for _, s := range q.spans {
+		switch {
+		case s.start >= n:
+			continue
+		case s.end > n && lost:
+			clear(q.mask[s.start:])
+			continue
+		}
+		s.end = min(s.end, n)
+		kept = append(kept, s)
+	}
+	q.spans = kept
+	if q.bare >= n {
+		q.bare = math.MaxInt
+	}
+	if q.hole >= n {
+		q.hole = math.MaxInt
+	}
+	if !lost {
+		q.hole = min(q.hole, n)
+	}
+}
+
+// trains reports whether one of the ids from n on is to be trained.
+func (q *sequence) trains(n int) bool { return slices.Contains(q.mask[n:], 1) }
+
+// trim returns the sequence up to the end of the last turn that is trained;
+// nothing when none is.
+func (q *sequence) trim() sequence {
+	for i := len(q.spans) - 1; i >= 0; i-- {
+		if s := q.spans[i]; slices.Contains(q.mask[s.start:s.end], 1) {
+			return q.upTo(s.end, i+1)
+		}
+	}
+	return q.upTo(0, 0)
+}
+
+// upTo shares what the sequence holds with the result.
+func (q *sequence) upTo(ids, spans int) sequence {
+	return sequence{
+		ids: q.ids[:ids], mask: q.mask[:ids], logprobs: q.logprobs[:ids], versions: q.versions[:ids],
+		spans: q.spans[:spans], bare: q.bare, hole: q.hole,
+	}
+}
+
+// hasLogprobs reports whether every sampled token has one.
+func (q *sequence) hasLogprobs() bool { return q.bare >= len(q.ids) }
+
+// stable reports whether nothing was left out, in between or of the last turn.
+func (q *sequence) stable() bool { return q.hole > len(q.ids) }
+
+// hasVersions reports whether any token's weight version is known.
+func (q *sequence) hasVersions() bool {
+	return slices.ContainsFunc(q.versions, func(v int32) bool { return v >= 0 })
+}

@@ -1,0 +1,191 @@
+package rows
+
+import (
+	"errors"
+	"fmt"
+
+	"turnlog.dev/schema/event"
+)
+
+// ErrMalformed says that a session's updates contradict each other. Nothing of
+// such a session is exported.
+var ErrMalformed = errors.New("rows: malformed session")
+
+// Session collects the updates of one session.
+type Session struct {
+	tenant, run, id string
+
+	started     *event.SessionStarted
+	turns       map[string]*turn
+	branches    []*event.BranchSealed
+	sealed      *event.SessionSealed
+	rewards     []Reward
+	annotations []*event.AnnotationRecorded
+	definitions map[string][]byte
+	parked      bool
+}
+
+// turn is a TurnSpans and where its event stands in the turn stream.
+type turn struct {
+	*event.TurnSpans
+	stream   string
+	sequence uint64
+}
+
+// Reward is a reward and the position of the update that brought it.
+type Reward struct {
+	*event.RewardRecorded
+	Position uint64
+	// TimeUS is when the turn stream took it, microseconds since 1970.
+	TimeUS int64
+}
+
+// NewSession returns a session without updates.
+func NewSession(id string) *Session {
+	return &Session{
+		id:          id,
+		turns:       make(map[string]*turn),
+		definitions: make(map[string][]byte),
+	}
+}
+
+// Add takes the next event of the session's trajectory stream, which stands at
+// position. It keeps parts of ev. The error wraps ErrMalformed.
+func (s *Session) Add(ev *event.Event, position uint64) error {
+	update := ev.GetTrajectoryUpdate()
+	if update == nil || ev.Session != s.id {
+		return fmt.Errorf("%w: %s has a %s of %s", ErrMalformed, s.id, ev.Kind(), ev.Session)
+	}
+	s.tenant, s.run = ev.Tenant, ev.Run
+	for _, o := range update.Outputs {
+		if err := s.add(o, update.Input, position); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Session) add(o *event.Output, in *event.Input, position uint64) error {
+	switch o := o.Output.(type) {
+	case *event.Output_SessionStarted:
+		s.started = o.SessionStarted
+	case *event.Output_TurnSpans:
+		return s.addTurn(o.TurnSpans, in)
+	case *event.Output_BranchSealed:
+		s.branches = append(s.branches, o.BranchSealed)
+	case *event.Output_SessionSealed:
+		s.sealed = o.SessionSealed
+	case *event.Output_RewardRecorded:
+		s.rewards = append(s.rewards, Reward{o.RewardRecorded, position, in.GetTimeUs()})
+	case *event.Output_AnnotationRecorded:
+		s.annotations = append(s.annotations, o.AnnotationRecorded)
+	case *event.Output_Fault:
+		s.parked = true
+	}
+	return nil
+}
+
+func (s *Session) addTurn(t *event.TurnSpans, in *event.Input) error {
+	if err := check(t); err != nil {
+		return fmt.Errorf("%w: session %s, turn %s: %w", ErrMalformed, s.id, t.Turn, err)
+	}
+	if s.turns[t.Turn] != nil {
+		return fmt.Errorf("%w: session %s has two turns %s", ErrMalformed, s.id, t.Turn)
+	}
+	s.turns[t.Turn] = &turn{t, in.GetStream(), in.GetSequence()}
+	for _, d := range t.GetConversation().GetDefinitions() {
+		s.definitions[string(d.Hash)] = d.Content
+	}
+	return nil
+}
+
+// check reports arrays that do not belong together.
+func check(t *event.TurnSpans) error {
+	n := event.Count(t.Ids)
+	spans := 0
+	for _, span := range t.Spans {
+		spans += int(span.Count)
+	}
+	switch {
+	case len(t.Ids) != 4*n:
+		return fmt.Errorf("ids have %d bytes", len(t.Ids))
+	case len(t.Mask) != n:
+		return fmt.Errorf("%d ids with a mask of %d", n, len(t.Mask))
+	case len(t.Logprobs) != 0 && len(t.Logprobs) != 4*n:
+		return fmt.Errorf("%d ids with %d bytes of logprobs", n, len(t.Logprobs))
+	case len(t.Versions) != 0 && len(t.Versions) != 4*n:
+		return fmt.Errorf("%d ids with %d bytes of versions", n, len(t.Versions))
+	case spans != n:
+		return fmt.Errorf("%d ids in spans of %d", n, spans)
+	}
+	start, end := sampled(t)
+	for i, m := range t.Mask {
+		if m != 0 && (i < start || i >= end || m != 1) {
+			return fmt.Errorf("token %d has mask %d; %d to %d were sampled", i, m, start, end)
+		}
+	}
+	return nil
+}
+
+// sampled returns which of a turn's new ids were sampled, half open: the last
+// run of them, since a turn ends with its completion.
+func sampled(t *event.TurnSpans) (start, end int) {
+	at := 0
+	for _, span := range t.Spans {
+		n := int(span.Count)
+		if span.Provenance == event.Provenance_PROVENANCE_SAMPLED {
+			if end != at || n == 0 {
+				start = at
+			}
+			end = at + n
+		}
+		at += n
+	}
+	return start, end
+}
+
+// Sealed reports whether the session is closed and all its branches are known.
+func (s *Session) Sealed() bool { return s.sealed != nil }
+
+// Parked reports whether an event of the session could not be folded.
+func (s *Session) Parked() bool { return s.parked }
+
+// Rewards returns the rewards that updates after one position and up to another
+// brought, in order.
+func (s *Session) Rewards(after, through uint64) []Reward {
+	var list []Reward
+	for _, r := range s.rewards {
+		if r.Position > after && r.Position <= through {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// reward returns the one of highest revision for a turn, or for the session
+// when turn is empty; of equal ones the last. nil is none.
+func (s *Session) reward(turn string) *event.RewardRecorded {
+	var best *event.RewardRecorded
+	for _, r := range s.rewards {
+		if r.Turn == turn && (best == nil || r.Revision >= best.Revision) {
+			best = r.RewardRecorded
+		}
+	}
+	return best
+}
+
+// annotation returns the value of highest revision that is attached to the
+// branch, or else to the session. nil is none.
+func (s *Session) annotation(name, branch string) []byte {
+	var best *event.AnnotationRecorded
+	for _, a := range s.annotations {
+		if a.Name != name || a.Turn != "" || (a.Branch != "" && a.Branch != branch) {
+			continue
+		}
+		if best == nil || best.Branch == "" && a.Branch != "" ||
+			best.Branch == a.Branch && a.Revision >= best.Revision {
+			best = a
+		}
+	}
+	return best.GetValue()
+}
