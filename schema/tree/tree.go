@@ -49,6 +49,7 @@ type Tree struct {
 	turns       map[string]*Turn
 	definitions map[event.Hash][]byte
 	bytes       int
+	newIDs      int
 }
 
 // New returns the tree of a session without events.
@@ -76,6 +77,9 @@ func (t *Tree) Definition(hash []byte) ([]byte, bool) {
 	c, ok := t.definitions[event.Hash(hash)]
 	return c, ok
 }
+
+// NewIDs is the number of ids that the turns added, each counted once.
+func (t *Tree) NewIDs() int { return t.newIDs }
 
 // Bytes estimates the memory that the tree holds.
 func (t *Tree) Bytes() int { return 1<<10 + t.bytes }
@@ -196,6 +200,7 @@ func (t *Tree) commit(e journal.Entry, c *event.TurnCommitted) error {
 		}
 	}
 
+	t.newIDs += c.NewIDs()
 	t.turns[n.ID] = n
 	t.Turns = append(t.Turns, n)
 	if n.Parent != nil {

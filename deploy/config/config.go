@@ -1,0 +1,192 @@
+// Package config is turnlog's configuration: one YAML file, every key of which
+// is also an environment variable and a flag.
+//
+// The file is read strictly: an unknown key is an error, as is an unknown
+// TURNLOG_ variable. A flag wins over a variable, a variable over the file, the
+// file over the defaults. The key gateway.cache_bytes is the variable
+// TURNLOG_GATEWAY_CACHE_BYTES and the flag --gateway.cache-bytes; a list, such
+// as models, is given to both as YAML.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Config is everything an operator can say.
+type Config struct {
+	// Data is the folder of the embedded log, keys and, by default, shards.
+	Data   string `yaml:"data" help:"folder for the log, keys and shards"`
+	Tenant string `yaml:"tenant" help:"isolation domain"`
+	// Listen is the address of the gateway's HTTP surface.
+	Listen   string   `yaml:"listen" help:"address that the gateway listens on"`
+	Keys     Keys     `yaml:"keys"`
+	Log      Log      `yaml:"log"`
+	Models   []Model  `yaml:"models" help:"models to serve, as YAML"`
+	Gateway  Gateway  `yaml:"gateway"`
+	Recorder Recorder `yaml:"recorder"`
+	Exporter Exporter `yaml:"exporter"`
+	Logging  Logging  `yaml:"logging"`
+}
+
+// Keys says where secrets are. Files are made at the first start, mode 0600.
+type Keys struct {
+	AdminFile string `yaml:"admin_file" help:"file with admin keys, one a line (default DATA/admin.key)"`
+	SeedFile  string `yaml:"seed_file" help:"file with the secret that session keys come from, the same for all gateways (default DATA/session.seed)"`
+}
+
+// Log says where the log is and what an acknowledgement means.
+type Log struct {
+	Durability string `yaml:"durability" help:"what acknowledged means: dev, single or cluster"`
+	// URL of a NATS server; empty embeds one.
+	URL         string `yaml:"url" help:"NATS server to use; empty starts an embedded one"`
+	Credentials string `yaml:"credentials" help:"NATS credentials file"`
+	Listen      string `yaml:"listen" help:"address that the embedded log also listens on; empty for none"`
+	// MaxBytes bounds the streams together; 0 is a fifth of the free disk.
+	MaxBytes int64 `yaml:"max_bytes" help:"room for the log in bytes; 0 is a fifth of the free disk"`
+	Streams  int   `yaml:"streams" help:"streams that the 64 partitions are spread over"`
+}
+
+// Model is one model that the gateway serves.
+type Model struct {
+	Name    string   `yaml:"name"`
+	Aliases []string `yaml:"aliases,omitempty"`
+	// Files is where the tokenizer and template are: a folder, a Hugging Face
+	// id, or "demo" for the embedded demo model.
+	Files    string `yaml:"files"`
+	Revision string `yaml:"revision,omitempty"`
+	// Family overrides what is detected from the files.
+	Family        string `yaml:"family,omitempty"`
+	ContextLength int    `yaml:"context_length,omitempty"`
+	// Engine is the wire that the backends speak: sglang, vllm, or mock to run
+	// the mock engine in this process.
+	Engine   string   `yaml:"engine"`
+	Backends []string `yaml:"backends,omitempty"`
+	// Concurrency bounds the requests that one backend gets at a time.
+	Concurrency int            `yaml:"concurrency,omitempty"`
+	Sampling    SamplingPolicy `yaml:"sampling,omitempty"`
+}
+
+// SamplingPolicy holds JSON objects of sampling parameters.
+type SamplingPolicy struct {
+	Default  string `yaml:"default,omitempty"`
+	Override string `yaml:"override,omitempty"`
+}
+
+// Gateway is the part of a gateway's configuration that is not about models.
+type Gateway struct {
+	Instance         string        `yaml:"instance" help:"name of this process in the log"`
+	CacheBytes       int           `yaml:"cache_bytes" help:"memory for sessions in bytes"`
+	AppendTimeout    time.Duration `yaml:"append_timeout" help:"longest wait for the log"`
+	GenerateTimeout  time.Duration `yaml:"generate_timeout" help:"longest generation"`
+	DefaultMaxTokens int           `yaml:"default_max_tokens" help:"length of an answer when nobody says"`
+	MaxBody          int64         `yaml:"max_body" help:"largest request body in bytes"`
+	PingEvery        time.Duration `yaml:"ping_every" help:"silence after which a stream gets a ping"`
+}
+
+// Recorder is a recorder's configuration.
+type Recorder struct {
+	CacheBytes int `yaml:"cache_bytes" help:"memory for sessions in bytes"`
+}
+
+// Exporter is an exporter's configuration.
+type Exporter struct {
+	Dir            string        `yaml:"dir" help:"folder for shards (default DATA/shards)"`
+	Flush          time.Duration `yaml:"flush" help:"longest wait of a finished row for its shard"`
+	RewardDeadline time.Duration `yaml:"reward_deadline" help:"how long a closed session waits for its reward"`
+	GroupDeadline  time.Duration `yaml:"group_deadline" help:"how long a closed session waits for the rest of its group"`
+	Partial        string        `yaml:"partial" help:"what happens to a group past its deadline: drop or export"`
+	Grades         []string      `yaml:"grades" help:"grades to export"`
+}
+
+// Logging says how the program talks to people.
+type Logging struct {
+	Level  string `yaml:"level" help:"debug, info, warn or error"`
+	Format string `yaml:"format" help:"text or json; empty is text on a terminal and json elsewhere"`
+}
+
+// Default returns the configuration of a program that was told nothing.
+func Default() Config {
+	return Config{
+		Data:   "data",
+		Tenant: "default",
+		Listen: "127.0.0.1:8420",
+		Log:    Log{Durability: "dev", Streams: 1},
+		Models: []Model{{
+			Name: "demo", Aliases: []string{"*"}, Files: "demo", Engine: "mock", ContextLength: 32768,
+		}},
+		Gateway: Gateway{
+			Instance: "gateway", CacheBytes: 512 << 20, AppendTimeout: 30 * time.Second, GenerateTimeout: 30 * time.Minute,
+			DefaultMaxTokens: 4096, MaxBody: 64 << 20, PingEvery: 10 * time.Second,
+		},
+		Recorder: Recorder{CacheBytes: 512 << 20},
+		Exporter: Exporter{
+			Flush: 10 * time.Second, RewardDeadline: time.Hour, GroupDeadline: time.Hour, Partial: "drop",
+			Grades: []string{"A", "B", "C"},
+		},
+		Logging: Logging{Level: "info"},
+	}
+}
+
+// AdminFile, SeedFile and Shards are where things are when nothing else is
+// said.
+func (c Config) AdminFile() string { return or(c.Keys.AdminFile, filepath.Join(c.Data, "admin.key")) }
+
+// SeedFile is the file of the session keys' secret.
+func (c Config) SeedFile() string { return or(c.Keys.SeedFile, filepath.Join(c.Data, "session.seed")) }
+
+// Shards is the folder of the shards.
+func (c Config) Shards() string { return or(c.Exporter.Dir, filepath.Join(c.Data, "shards")) }
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// Validate reports all faults at once, by key.
+func (c Config) Validate() error {
+	var faults []error
+	check := func(ok bool, key, format string, args ...any) {
+		if !ok {
+			faults = append(faults, fmt.Errorf("config: %s: %s", key, fmt.Sprintf(format, args...)))
+		}
+	}
+	check(c.Data != "", "data", "a folder is needed")
+	_, _, err := net.SplitHostPort(c.Listen)
+	check(err == nil, "listen", "%q is not HOST:PORT", c.Listen)
+	check(slices.Contains([]string{"dev", "single", "cluster"}, c.Log.Durability), "log.durability",
+		"%q is none of dev, single, cluster", c.Log.Durability)
+	check(c.Log.Durability == "dev" || c.Log.URL != "", "log.url",
+		"durability %s needs a NATS server of its own", c.Log.Durability)
+	check(c.Log.Streams >= 1 && c.Log.Streams <= 64, "log.streams", "must be from 1 to 64")
+	check(c.Log.MaxBytes >= 0, "log.max_bytes", "must not be negative")
+	check(len(c.Models) > 0, "models", "at least one is needed")
+	names := map[string]bool{}
+	for i, m := range c.Models {
+		key := fmt.Sprintf("models[%d]", i)
+		check(m.Name != "", key+".name", "is missing")
+		check(!names[m.Name], key+".name", "%q is there twice", m.Name)
+		names[m.Name] = true
+		check(m.Files != "", key+".files", "is missing: a folder, a Hugging Face id, or demo")
+		check(slices.Contains(Engines, m.Engine), key+".engine", "%q is none of %v", m.Engine, Engines)
+		check(m.Engine == "mock" || len(m.Backends) > 0, key+".backends", "engine %s needs at least one URL", m.Engine)
+		check(m.ContextLength >= 0, key+".context_length", "must not be negative")
+	}
+	check(c.Exporter.Partial == "drop" || c.Exporter.Partial == "export", "exporter.partial", "%q is neither drop nor export", c.Exporter.Partial)
+	check(c.Exporter.Flush > 0, "exporter.flush", "must be positive")
+	for _, g := range c.Exporter.Grades {
+		check(slices.Contains([]string{"A", "B", "C", "D"}, g), "exporter.grades", "%q is none of A, B, C, D", g)
+	}
+	check(slices.Contains([]string{"debug", "info", "warn", "error"}, c.Logging.Level), "logging.level", "%q is none of debug, info, warn, error", c.Logging.Level)
+	check(slices.Contains([]string{"", "text", "json"}, c.Logging.Format), "logging.format", "%q is neither text nor json", c.Logging.Format)
+	return errors.Join(faults...)
+}
+
+// Engines are the wires that a model's backends may speak.
+var Engines = []string{"mock", "sglang", "vllm"}

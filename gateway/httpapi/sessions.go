@@ -1,0 +1,315 @@
+package httpapi
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+
+	"github.com/labstack/echo/v5"
+
+	"turnlog.dev/gateway"
+	"turnlog.dev/gateway/dialect"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/rawjson"
+	"turnlog.dev/schema/tree"
+)
+
+// openSession opens a session. The body, all of it optional:
+//
+//	{"session":"...","run":"...","group":"...","index":0,"attempt":0,
+//	 "group_size":8,"task":"...","data_source":"...","split":"...",
+//	 "metadata":{},"model":"...","sampling":{"default":{},"override":{}},
+//	 "limits":{"turns":0,"tokens":0,"wall_seconds":0,"idle_seconds":0}}
+func (a *api) openSession(c *echo.Context) error {
+	body, err := a.body(c)
+	if err != nil {
+		return err
+	}
+	req := gateway.OpenRequest{Opened: &event.SessionOpened{ModelPolicy: &event.ModelPolicy{}, Limits: &event.Limits{}}}
+	if len(body) > 0 {
+		if err := decodeOpen(&req, body); err != nil {
+			return err
+		}
+	}
+	opened, err := a.deps.Gateway.Open(c.Request().Context(), req)
+	if err != nil {
+		return err
+	}
+	out := rawjson.AppendText([]byte(`{"session":`), opened.Session)
+	out = rawjson.AppendText(append(out, `,"run":`...), opened.Run)
+	out = rawjson.AppendText(append(out, `,"key":`...), opened.Key)
+	out = rawjson.AppendText(append(out, `,"base_url":`...), c.Scheme()+"://"+c.Request().Host+"/sessions/"+opened.Session+"/v1")
+	out = strconv.AppendBool(append(out, `,"created":`...), opened.Created)
+	status := http.StatusOK
+	if opened.Created {
+		status = http.StatusCreated
+	}
+	return c.JSONBlob(status, append(out, "}\n"...))
+}
+
+func decodeOpen(req *gateway.OpenRequest, body []byte) (err error) {
+	if err := dialect.Object(body); err != nil {
+		return err
+	}
+	o := req.Opened
+	for k, v := range rawjson.Members(body) {
+		switch k {
+		case "session":
+			req.Session, err = dialect.Text(k, v)
+		case "run":
+			req.Run, err = dialect.Text(k, v)
+		case "group":
+			o.Group, err = dialect.Text(k, v)
+		case "index":
+			o.Index, err = int32Of(k, v)
+		case "attempt":
+			o.Attempt, err = int32Of(k, v)
+		case "group_size":
+			o.GroupSize, err = int32Of(k, v)
+		case "task":
+			o.Task, err = dialect.Text(k, v)
+		case "data_source":
+			o.DataSource, err = dialect.Text(k, v)
+		case "split":
+			o.Split, err = dialect.Text(k, v)
+		case "metadata":
+			o.Metadata, err = objectOf(k, v)
+		case "model":
+			o.ModelPolicy.Model, err = dialect.Text(k, v)
+		case "sampling":
+			err = members(k, v, map[string]func(string, []byte) error{
+				"default":  func(k string, v []byte) (err error) { o.ModelPolicy.SamplingDefault, err = objectOf(k, v); return },
+				"override": func(k string, v []byte) (err error) { o.ModelPolicy.SamplingOverride, err = objectOf(k, v); return },
+			})
+		case "limits":
+			err = members(k, v, map[string]func(string, []byte) error{
+				"turns":        func(k string, v []byte) (err error) { o.Limits.Turns, err = int64Of(k, v); return },
+				"tokens":       func(k string, v []byte) (err error) { o.Limits.Tokens, err = int64Of(k, v); return },
+				"wall_seconds": func(k string, v []byte) (err error) { o.Limits.WallSeconds, err = int64Of(k, v); return },
+				"idle_seconds": func(k string, v []byte) (err error) { o.Limits.IdleSeconds, err = int64Of(k, v); return },
+			})
+		default:
+			err = gateway.Invalidf(k, "unknown field %q", k)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// members reads an object of known members.
+func members(param string, raw []byte, known map[string]func(string, []byte) error) error {
+	if _, err := objectOf(param, raw); err != nil {
+		return err
+	}
+	for k, v := range rawjson.Members(raw) {
+		read := known[k]
+		if read == nil {
+			return gateway.Invalidf(param, "unknown field %q in %s", k, param)
+		}
+		if err := read(param+"."+k, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// showSession shows a session's state and its tree, turn by turn.
+func (a *api) showSession(c *echo.Context) error {
+	var out []byte
+	err := a.deps.Gateway.View(c.Request().Context(), c.Param("session"), func(t *tree.Tree) error {
+		out = appendSession(nil, t)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.JSONBlob(http.StatusOK, append(out, '\n'))
+}
+
+func appendSession(dst []byte, t *tree.Tree) []byte {
+	state := "open"
+	if t.Closed != nil {
+		state = "closed"
+	}
+	text := func(key, value string) {
+		if value != "" {
+			dst = rawjson.AppendText(append(append(dst, `,"`+key...), `":`...), value)
+		}
+	}
+	number := func(key string, n int64) {
+		dst = strconv.AppendInt(append(append(dst, `,"`+key...), `":`...), n, 10)
+	}
+	dst = rawjson.AppendText(append(dst, `{"session":`...), t.Session)
+	text("run", t.Run)
+	text("state", state)
+	text("reason", t.Closed.GetReason())
+	text("group", t.Opened.GetGroup())
+	number("index", int64(t.Opened.GetIndex()))
+	number("attempt", int64(t.Opened.GetAttempt()))
+	text("task", t.Opened.GetTask())
+	if r := t.Reward(); r != nil {
+		dst = strconv.AppendFloat(append(dst, `,"reward":`...), r.GetReward(), 'g', -1, 64)
+	}
+	number("new_tokens", int64(t.NewIDs()))
+	number("aborted", int64(len(t.Aborted)))
+	dst = append(dst, `,"turns":[`...)
+	for i, n := range t.Turns {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = rawjson.AppendText(append(dst, `{"turn":`...), n.ID)
+		text("parent", n.Committed.GetParent())
+		text("decision", n.Committed.GetMatch().GetDecision())
+		text("reason", n.Committed.GetMatch().GetReason())
+		text("class", n.Committed.GetRequest().GetClass())
+		text("finish_reason", n.Committed.GetCompletion().GetFinishReason())
+		number("prompt_tokens", int64(n.PromptLen))
+		number("parent_keep", int64(n.Keep))
+		number("completion_tokens", int64(n.Len-n.PromptLen))
+		dst = append(dst, '}')
+	}
+	return append(dst, "]}"...)
+}
+
+// deleteSession closes a session with reason deleted; nothing is erased.
+func (a *api) deleteSession(c *echo.Context) error {
+	if err := a.deps.Gateway.Close(c.Request().Context(), c.Param("session"), "deleted", ""); err != nil {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
+// closeSession closes a session, with a reward if the body names one:
+//
+//	{"reason":"completed","detail":"...","reward":1.0,"components":{}}
+func (a *api) closeSession(c *echo.Context) error {
+	body, err := a.body(c)
+	if err != nil {
+		return err
+	}
+	reason, detail := "completed", ""
+	var reward *event.RewardAssigned
+	if len(body) > 0 {
+		if err := dialect.Object(body); err != nil {
+			return err
+		}
+		var rest []rawjson.Set
+		for k, v := range rawjson.Members(body) {
+			switch k {
+			case "reason":
+				reason, err = dialect.Text(k, v)
+			case "detail":
+				detail, err = dialect.Text(k, v)
+			default:
+				rest = append(rest, rawjson.Set{Key: k, Value: v})
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if len(rest) > 0 {
+			if reward, err = decodeReward(rawjson.Splice(nil, []byte("{}"), rest...)); err != nil {
+				return err
+			}
+		}
+	}
+	switch reason {
+	case "completed", "aborted", "failed", "truncated":
+	default:
+		return gateway.Invalidf("reason", "reason must be completed, truncated, aborted or failed")
+	}
+	ctx, sess := c.Request().Context(), c.Param("session")
+	if reward != nil {
+		if err := a.deps.Gateway.Reward(ctx, sess, reward); err != nil {
+			return err
+		}
+	}
+	if err := a.deps.Gateway.Close(ctx, sess, reason, detail); err != nil {
+		return err
+	}
+	return c.JSONBlob(http.StatusOK, append(rawjson.AppendText([]byte(`{"session":`), sess), `,"state":"closed"}`+"\n"...))
+}
+
+// reward assigns a reward:
+//
+//	{"reward":1.0,"components":{},"turn":"...","revision":0,"source":"..."}
+func (a *api) reward(c *echo.Context) error {
+	body, err := a.body(c)
+	if err != nil {
+		return err
+	}
+	r, err := decodeReward(body)
+	if err != nil {
+		return err
+	}
+	sess := c.Param("session")
+	if err := a.deps.Gateway.Reward(c.Request().Context(), sess, r); err != nil {
+		return err
+	}
+	out := rawjson.AppendText([]byte(`{"session":`), sess)
+	out = strconv.AppendInt(append(out, `,"revision":`...), r.GetRevision(), 10)
+	return c.JSONBlob(http.StatusOK, append(out, "}\n"...))
+}
+
+func decodeReward(body []byte) (r *event.RewardAssigned, err error) {
+	if err := dialect.Object(body); err != nil {
+		return nil, err
+	}
+	r = new(event.RewardAssigned)
+	given := false
+	for k, v := range rawjson.Members(body) {
+		switch k {
+		case "reward":
+			given = true
+			r.Reward, err = strconv.ParseFloat(string(v), 64)
+			if err != nil || rawjson.KindOf(v) != rawjson.Number {
+				err = gateway.Invalidf(k, "reward must be a number")
+			}
+		case "components":
+			r.Components, err = objectOf(k, v)
+		case "turn":
+			r.Turn, err = dialect.Text(k, v)
+		case "revision":
+			r.Revision, err = int64Of(k, v)
+		case "source":
+			r.Source, err = dialect.Text(k, v)
+		default:
+			err = gateway.Invalidf(k, "unknown field %q", k)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if !given {
+		return nil, gateway.Invalidf("reward", "reward is missing")
+	}
+	return r, nil
+}
+
+func objectOf(param string, raw []byte) ([]byte, error) {
+	switch rawjson.KindOf(raw) {
+	case rawjson.Object:
+		return raw, nil
+	case rawjson.Null:
+		return nil, nil
+	}
+	return nil, gateway.Invalidf(param, "%s is %s; it must be an object", param, rawjson.KindOf(raw))
+}
+
+func int64Of(param string, raw []byte) (int64, error) {
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil || n < 0 {
+		return 0, gateway.Invalidf(param, "%s must be an integer from 0 on", param)
+	}
+	return n, nil
+}
+
+func int32Of(param string, raw []byte) (int32, error) {
+	n, err := int64Of(param, raw)
+	if err == nil && n > math.MaxInt32 {
+		err = gateway.Invalidf(param, "%s must be at most %d", param, math.MaxInt32)
+	}
+	return int32(n), err
+}

@@ -1,0 +1,239 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math"
+
+	"turnlog.dev/gateway/session"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/rawjson"
+	"turnlog.dev/schema/tree"
+)
+
+// OpenRequest says what a new session is for.
+type OpenRequest struct {
+	// Session is the id; empty mints one, the same one each time for the same
+	// group, index and attempt.
+	Session string
+	Run     string
+	Opened  *event.SessionOpened
+}
+
+// Opened is an open session.
+type Opened struct {
+	Session, Run, Key string
+	// Created is false when the session existed already.
+	Created bool
+}
+
+// DefaultRun is the run of sessions that name none.
+const DefaultRun = "default"
+
+// Open opens a session, or returns the one that was opened with the same id.
+// It fails with Conflict if that one is of another run, group, index or
+// attempt.
+func (g *Gateway) Open(ctx context.Context, r OpenRequest) (Opened, error) {
+	if r.Run == "" {
+		r.Run = DefaultRun
+	}
+	o := r.Opened
+	if r.Session == "" && o.GetGroup() != "" {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d\x00%d", g.cfg.Tenant, r.Run, o.GetGroup(), o.GetIndex(), o.GetAttempt()))
+		r.Session = "s-" + encoding.EncodeToString(sum[:])[:24]
+	} else if r.Session == "" {
+		r.Session = "s-" + g.deps.NewID()
+	}
+	if !ValidName(r.Session) {
+		return Opened{}, Invalidf("session", "a session id is 1 to 64 of A-Z, a-z, 0-9, _ and -")
+	}
+	if !ValidName(r.Run) {
+		return Opened{}, Invalidf("run", "a run is 1 to 64 of A-Z, a-z, 0-9, _ and -")
+	}
+	if len(o.GetMetadata()) > 0 && rawjson.KindOf(o.GetMetadata()) != rawjson.Object {
+		return Opened{}, Invalidf("metadata", "metadata must be a JSON object")
+	}
+	for name, raw := range map[string][]byte{
+		"sampling.default":  o.GetModelPolicy().GetSamplingDefault(),
+		"sampling.override": o.GetModelPolicy().GetSamplingOverride(),
+	} {
+		if _, err := ParseSampling(raw); err != nil {
+			return Opened{}, Invalidf(name, "%s", err)
+		}
+	}
+	key := g.deps.Keys.Session(g.cfg.Tenant, r.Session)
+	o.KeyHash = keyHash(key)
+	ev := g.event("open", r.Run, r.Session)
+	ev.Body = &event.Event_SessionOpened{SessionOpened: o}
+	out := Opened{Session: r.Session, Run: r.Run, Key: key}
+	err := g.sessions.Open(ctx, ev, func(s *session.Session, created bool) error {
+		out.Created = created
+		return s.View(func(t *tree.Tree) error {
+			was := t.Opened
+			if t.Run != r.Run || was.GetGroup() != o.GetGroup() || was.GetIndex() != o.GetIndex() || was.GetAttempt() != o.GetAttempt() {
+				return &Error{Kind: Conflict, Message: fmt.Sprintf("session %q exists with another run, group, index or attempt", r.Session)}
+			}
+			if !sameKey(key, was.GetKeyHash()) {
+				return &Error{Kind: Conflict, Message: fmt.Sprintf("session %q was opened by gateways with another key seed", r.Session)}
+			}
+			return nil
+		})
+	})
+	return out, err
+}
+
+// Authorize checks a key: an admin key opens every door, a session key that of
+// its session. sess is the session that the caller wants, or empty for the
+// key's own; the session to use is returned.
+func (g *Gateway) Authorize(ctx context.Context, key, sess string) (string, error) {
+	if key == "" {
+		return "", &Error{Kind: Unauthorized, Message: "no API key; send a session key or an admin key as a bearer token"}
+	}
+	if g.deps.Keys.IsAdmin(key) {
+		if sess == "" {
+			return "", &Error{Kind: Invalid, Message: "an admin key names no session; use /sessions/{id}/v1 or a session key"}
+		}
+		return sess, nil
+	}
+	own, ok := SessionOf(key)
+	if !ok {
+		return "", &Error{Kind: Unauthorized, Message: "unknown API key"}
+	}
+	err := g.sessions.Use(ctx, own, func(s *session.Session) error {
+		return s.View(func(t *tree.Tree) error {
+			if !sameKey(key, t.Opened.GetKeyHash()) {
+				return &Error{Kind: Unauthorized, Message: "unknown API key"}
+			}
+			return nil
+		})
+	})
+	if errors.Is(err, session.ErrUnknown) {
+		err = &Error{Kind: Unauthorized, Message: "unknown API key"}
+	}
+	if err == nil && sess != "" && sess != own {
+		err = &Error{Kind: Forbidden, Message: "this key is for another session"}
+	}
+	return own, err
+}
+
+// IsAdmin reports whether key is an admin key.
+func (g *Gateway) IsAdmin(key string) bool { return g.deps.Keys.IsAdmin(key) }
+
+// Models returns the models that the gateway serves.
+func (g *Gateway) Models() *Models { return g.deps.Models }
+
+// Close closes a session. A session that is closed already stays as it is.
+func (g *Gateway) Close(ctx context.Context, sess, reason, detail string) error {
+	return g.change(ctx, sess, "close", func(t *tree.Tree, ev *event.Event) error {
+		if t.Closed != nil {
+			return errUnchanged
+		}
+		ev.Body = &event.Event_SessionClosed{SessionClosed: &event.SessionClosed{Reason: reason, Detail: detail}}
+		return nil
+	})
+}
+
+// Reward assigns a reward to a session or one of its turns. Without a revision
+// it gets the one after the highest.
+func (g *Gateway) Reward(ctx context.Context, sess string, r *event.RewardAssigned) error {
+	if math.IsNaN(r.GetReward()) || math.IsInf(r.GetReward(), 0) {
+		return Invalidf("reward", "a reward must be a finite number")
+	}
+	next := r.GetRevision() == 0
+	return g.change(ctx, sess, "reward-"+g.deps.NewID(), func(t *tree.Tree, ev *event.Event) error {
+		if r.GetTurn() != "" && t.Turn(r.GetTurn()) == nil {
+			return &Error{Kind: UnknownThing, Param: "turn", Message: fmt.Sprintf("the session has no turn %q", r.GetTurn())}
+		}
+		if next {
+			r.Revision = 1
+			for _, was := range t.Rewards {
+				if was.GetTurn() == r.GetTurn() {
+					r.Revision = max(r.Revision, was.GetRevision()+1)
+				}
+			}
+		}
+		ev.Body = &event.Event_RewardAssigned{RewardAssigned: r}
+		return nil
+	})
+}
+
+// DeliveryFailed records that the answer of a turn could not be written.
+func (g *Gateway) DeliveryFailed(ctx context.Context, sess, turn string, cause error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.AppendTimeout)
+	defer cancel()
+	err := g.change(ctx, sess, "undelivered-"+turn, func(_ *tree.Tree, ev *event.Event) error {
+		ev.Body = &event.Event_DeliveryFailed{DeliveryFailed: &event.DeliveryFailed{Turn: turn, Error: cause.Error()}}
+		return nil
+	})
+	if err != nil {
+		g.deps.Log.ErrorContext(ctx, "failed delivery not recorded", "session", sess, "turn", turn, "error", err)
+	}
+}
+
+// View runs fn with the tree of a session, as far as this gateway knows it
+// after a look at the log. fn must not keep it.
+func (g *Gateway) View(ctx context.Context, sess string, fn func(*tree.Tree) error) error {
+	return g.sessions.Use(ctx, sess, func(s *session.Session) error {
+		if err := s.CatchUp(ctx); err != nil {
+			return err
+		}
+		return s.View(fn)
+	})
+}
+
+var (
+	errUnchanged = errors.New("gateway: nothing to change")
+	errLimit     = errors.New("gateway: limit reached")
+)
+
+// change appends one event of the given id to a session; fill sets its body
+// for the tree as it is.
+func (g *Gateway) change(ctx context.Context, sess, id string, fill func(*tree.Tree, *event.Event) error) error {
+	err := g.sessions.Use(ctx, sess, func(s *session.Session) error {
+		return s.Append(ctx, func(t *tree.Tree) (*event.Event, error) {
+			ev := g.event(id, t.Run, sess)
+			return ev, fill(t, ev)
+		})
+	})
+	if errors.Is(err, errUnchanged) {
+		return nil
+	}
+	return err
+}
+
+// admit says whether a session takes another turn.
+func (g *Gateway) admit(t *tree.Tree) error {
+	if t.Closed != nil {
+		return fmt.Errorf("%w: %s", session.ErrClosed, t.Closed.GetReason())
+	}
+	l := t.Opened.GetLimits()
+	switch {
+	case l.GetTurns() > 0 && int64(len(t.Turns)) >= l.GetTurns():
+		return fmt.Errorf("%w: limit_turns", errLimit)
+	case l.GetTokens() > 0 && int64(t.NewIDs()) >= l.GetTokens():
+		return fmt.Errorf("%w: limit_tokens", errLimit)
+	case l.GetWallSeconds() > 0 && g.deps.Now().Sub(t.OpenedAt).Seconds() >= float64(l.GetWallSeconds()):
+		return fmt.Errorf("%w: limit_wall", errLimit)
+	}
+	return nil
+}
+
+// closeAtLimit closes a session that is past a limit and returns what to tell
+// the client.
+func (g *Gateway) closeAtLimit(ctx context.Context, s *session.Session, limit error) error {
+	reason := limit.Error()[len(errLimit.Error())+len(": "):]
+	err := s.Append(ctx, func(t *tree.Tree) (*event.Event, error) {
+		if t.Closed != nil {
+			return nil, nil
+		}
+		ev := g.event("close", t.Run, s.ID())
+		ev.Body = &event.Event_SessionClosed{SessionClosed: &event.SessionClosed{Reason: reason}}
+		return ev, nil
+	})
+	if err != nil {
+		return err
+	}
+	return &Error{Kind: Limited, Message: "the session reached its " + reason[len("limit_"):] + " limit and is closed"}
+}

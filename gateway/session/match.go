@@ -1,0 +1,389 @@
+package session
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/message"
+	"turnlog.dev/schema/rawjson"
+	"turnlog.dev/schema/tree"
+)
+
+// Decisions about a request, as they stand in the log.
+const (
+	Extend = "extend"
+	Branch = "branch"
+	Root   = "root"
+)
+
+// Reasons for a branch or a root.
+const (
+	FirstTurn        = "first_turn"
+	HeadChanged      = "head_changed"
+	NewConversation  = "new_conversation"
+	Resample         = "resample"          // the same history again
+	Rewind           = "rewind"            // an earlier turn, continued otherwise
+	HistoryRewritten = "history_rewritten" // answers in it that are not ours
+	TemplateRewrites = "template_rewrites" // the template does not append
+	ModelChanged     = "model_changed"     // another tokenizer or template
+	TextParent       = "text_parent"       // the parent's ids are not known
+)
+
+// Tolerances are the differences between an echoed history and the recorded
+// one that do not make it another history.
+const (
+	TrailingSpace      = "trailing_space"
+	ContentForm        = "content_form" // null, text or list
+	RespelledArguments = "respelled_arguments"
+	DroppedReasoning   = "dropped_reasoning"
+	ChangedReasoning   = "changed_reasoning"
+	ResultOrder        = "result_order"
+)
+
+// Match is where a request belongs in the tree.
+type Match struct {
+	Decision, Reason string
+	// Parent is nil for a root.
+	Parent *tree.Turn
+	// Keep is how many messages of the parent's conversation, its answer
+	// included, the request repeats.
+	Keep int
+	// Added are the messages after those.
+	Added      []message.Message
+	Tolerances []string
+	// Ambiguous: other turns gave the same answer to the same history.
+	Ambiguous bool
+	// Rewritten: the client changed a tool call; the recorded one counts.
+	Rewritten bool
+}
+
+// node is what the index knows of a turn.
+type node struct {
+	turn   *tree.Turn
+	parent *node
+	head   message.Hash
+	keep   int
+	// added are the messages after the first keep of the parent's
+	// conversation, answer is the turn's own.
+	added  []message.Message
+	answer message.Message
+	// chains are the histories after each of added, then after the answer.
+	chains []message.Hash
+}
+
+// count is the number of messages of the conversation, the answer included.
+func (n *node) count() int { return n.keep + len(n.added) + 1 }
+
+// add indexes a turn that has just been folded.
+func (s *Session) add(t *tree.Turn) error {
+	conv := t.Committed.GetConversation()
+	n := &node{turn: t, parent: s.nodes[t.Parent], keep: int(conv.GetKeep())}
+	copy(n.head[:], conv.GetHead())
+	for _, raw := range conv.GetMessages() {
+		m, err := message.Parse(raw)
+		if err != nil {
+			return err
+		}
+		n.added = append(n.added, m)
+	}
+	var err error
+	if n.answer, err = message.Parse(conv.GetAnswer()); err != nil {
+		return err
+	}
+	chain := n.head
+	if n.parent != nil {
+		chain = n.parent.chainAt(n.keep)
+	}
+	prompt := chain
+	for _, m := range n.added {
+		chain = message.Chain(chain, loose(m).Hash())
+		n.chains = append(n.chains, chain)
+		prompt = chain
+	}
+	chain = message.Chain(chain, loose(n.answer).Hash())
+	n.chains = append(n.chains, chain)
+
+	for _, c := range n.answer.Calls {
+		if c.ModelID != "" {
+			s.modelIDs[c.ID] = c.ModelID
+		}
+	}
+	s.nodes[t] = n
+	s.prompts[prompt] = append(s.prompts[prompt], n)
+	s.answers[chain] = append(s.answers[chain], n)
+	return nil
+}
+
+// chainAt is the history after the first k messages of the conversation.
+func (n *node) chainAt(k int) message.Hash {
+	for {
+		switch {
+		case k > n.keep:
+			return n.chains[k-n.keep-1]
+		case n.parent == nil:
+			return n.head
+		}
+		n = n.parent
+	}
+}
+
+// at is message k of the conversation, from 0, the answer being the last.
+func (n *node) at(k int) message.Message {
+	for k < n.keep {
+		n = n.parent
+	}
+	if k -= n.keep; k < len(n.added) {
+		return n.added[k]
+	}
+	return n.answer
+}
+
+// Match finds the turn that a request continues: the one whose history, answer
+// included, is the longest beginning of the request's. known is false if the
+// request holds an answer beyond that: catching up may find its turn.
+func (s *Session) Match(c message.Conversation) (m Match, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	messages, reordered := sortResults(c.Messages)
+	head := c.Head.Hash()
+	chains := make([]message.Hash, len(messages)+1)
+	chains[0] = head
+	for i, msg := range messages {
+		chains[i+1] = message.Chain(chains[i], loose(msg).Hash())
+	}
+
+	var parent *node
+	for i := len(messages); i > 0 && parent == nil; i-- {
+		if messages[i-1].Role == message.Assistant {
+			parent, m.Ambiguous = s.newest(s.answers[chains[i]])
+			m.Keep = i
+		}
+	}
+	if parent == nil {
+		m.Keep = 0
+	}
+	m.Added = messages[m.Keep:]
+	known = !slices.ContainsFunc(m.Added, func(x message.Message) bool { return x.Role == message.Assistant })
+	if reordered {
+		m.Tolerances = append(m.Tolerances, ResultOrder)
+	}
+	if parent != nil {
+		m.Parent = parent.turn
+		for i, x := range messages[:m.Keep] {
+			m.compare(parent.at(i), x)
+		}
+	}
+	m.decide(s, parent, chains[len(messages)], messages, known)
+	return m, known
+}
+
+// newest returns the last of equal turns, one whose answer arrived if there
+// is any, and whether the choice was ambiguous.
+func (s *Session) newest(equal []*node) (best *node, ambiguous bool) {
+	arrived := 0
+	for _, n := range equal {
+		lost := s.tree.Undelivered[n.turn.ID] && len(n.turn.Children) == 0
+		if !lost {
+			arrived++
+		}
+		if best == nil || !lost || arrived == 0 {
+			best = n
+		}
+	}
+	return best, arrived > 1
+}
+
+func (m *Match) decide(s *Session, parent *node, end message.Hash, messages []message.Message, known bool) {
+	again := len(s.prompts[end]) > 0
+	switch {
+	case parent == nil:
+		m.Decision = Root
+		switch {
+		case len(s.tree.Turns) == 0:
+			m.Reason = FirstTurn
+		case again:
+			m.Reason = Resample
+		case s.sameUnderOtherHead(messages):
+			m.Reason = HeadChanged
+		case !known:
+			m.Reason = HistoryRewritten
+		default:
+			m.Reason = NewConversation
+		}
+	case !known:
+		m.Decision, m.Reason = Branch, HistoryRewritten
+	case len(parent.turn.Children) == 0:
+		m.Decision = Extend
+	case again:
+		m.Decision, m.Reason = Branch, Resample
+	default:
+		m.Decision, m.Reason = Branch, Rewind
+	}
+}
+
+// sameUnderOtherHead reports whether a root began with the same first message.
+func (s *Session) sameUnderOtherHead(messages []message.Message) bool {
+	if len(messages) == 0 {
+		return false
+	}
+	first := loose(messages[0]).Hash()
+	return slices.ContainsFunc(s.tree.Roots, func(t *tree.Turn) bool {
+		n := s.nodes[t]
+		return n != nil && len(n.added) > 0 && loose(n.added[0]).Hash() == first
+	})
+}
+
+// compare names the differences between a recorded message and its echo, which
+// have the same loose hash.
+func (m *Match) compare(recorded, echo message.Message) {
+	if recorded.Content.Form != echo.Content.Form {
+		m.tolerate(ContentForm)
+	}
+	if recorded.Content.String() != echo.Content.String() {
+		m.tolerate(TrailingSpace)
+	}
+	if recorded.Role != message.Assistant {
+		return
+	}
+	switch {
+	case recorded.Reasoning == echo.Reasoning:
+	case strings.TrimSpace(echo.Reasoning) == "":
+		m.tolerate(DroppedReasoning)
+	case strings.TrimSpace(recorded.Reasoning) == strings.TrimSpace(echo.Reasoning):
+		m.tolerate(TrailingSpace)
+	default:
+		m.tolerate(ChangedReasoning)
+	}
+	for i, was := range recorded.Calls {
+		is := echo.Calls[i]
+		switch {
+		case was.Name == is.Name && was.Arguments == is.Arguments:
+		case was.Name == is.Name && sameJSON([]byte(was.Arguments), []byte(is.Arguments)):
+			m.tolerate(RespelledArguments)
+		default:
+			m.Rewritten = true
+		}
+	}
+}
+
+func (m *Match) tolerate(what string) {
+	if !slices.Contains(m.Tolerances, what) {
+		m.Tolerances = append(m.Tolerances, what)
+	}
+}
+
+// loose is a message with what clients are known to change taken away: space
+// at the end of a text, and around an answer.
+func loose(m message.Message) message.Message {
+	trim := func(s string) string { return strings.TrimRight(s, " \t\r\n") }
+	switch m.Role {
+	case message.Tool:
+		return m
+	case message.Assistant:
+		trim = strings.TrimSpace
+	}
+	switch m.Content.Form {
+	case message.Text:
+		m.Content.Text = trim(m.Content.Text)
+	case message.List:
+		if n := len(m.Content.Parts); n > 0 && m.Content.Parts[n-1].Raw == nil {
+			m.Content.Parts = slices.Clone(m.Content.Parts)
+			m.Content.Parts[n-1].Text = trim(m.Content.Parts[n-1].Text)
+			if m.Role == message.Assistant && m.Content.OnlyText() {
+				m.Content = message.TextContent(trim(m.Content.String()))
+			}
+		}
+	}
+	return m
+}
+
+// sortResults puts the results of parallel calls in the order of the calls:
+// clients send them in the order in which they finished.
+func sortResults(messages []message.Message) (sorted []message.Message, changed bool) {
+	sorted = messages
+	for i := 0; i < len(sorted); i++ {
+		calls := sorted[i].Calls
+		end := i + 1
+		for end < len(sorted) && sorted[end].Role == message.Tool {
+			end++
+		}
+		if len(calls) < 2 || end-i < 3 {
+			continue
+		}
+		place := func(m message.Message) int {
+			if k := slices.IndexFunc(calls, func(c message.Call) bool { return c.ID == m.CallID }); k >= 0 {
+				return k
+			}
+			return len(calls)
+		}
+		byPlace := func(a, b message.Message) int { return place(a) - place(b) }
+		if slices.IsSortedFunc(sorted[i+1:end], byPlace) {
+			continue
+		}
+		if !changed {
+			sorted, changed = slices.Clone(sorted), true
+		}
+		slices.SortStableFunc(sorted[i+1:end], byPlace)
+	}
+	return sorted, changed
+}
+
+// sameJSON reports whether two texts are the same JSON value: the spelling of
+// strings, the form of numbers, the order of keys and space do not count.
+func sameJSON(a, b []byte) bool {
+	if rawjson.Valid(a) != nil || rawjson.Valid(b) != nil {
+		return false
+	}
+	return equalJSON(a, b)
+}
+
+func equalJSON(a, b []byte) bool {
+	kind := rawjson.KindOf(a)
+	if kind != rawjson.KindOf(b) {
+		return false
+	}
+	switch kind {
+	case rawjson.Object:
+		for k := range rawjson.Members(a) {
+			v, _ := rawjson.Get(a, k) // the last of repeated keys
+			w, ok := rawjson.Get(b, k)
+			if !ok || !equalJSON(v, w) {
+				return false
+			}
+		}
+		for k := range rawjson.Members(b) {
+			if _, ok := rawjson.Get(a, k); !ok {
+				return false
+			}
+		}
+		return true
+	case rawjson.Array:
+		var x, y [][]byte
+		for v := range rawjson.Elements(a) {
+			x = append(x, v)
+		}
+		for v := range rawjson.Elements(b) {
+			y = append(y, v)
+		}
+		return slices.EqualFunc(x, y, equalJSON)
+	case rawjson.String:
+		return rawjson.Text(a) == rawjson.Text(b)
+	case rawjson.Number:
+		return sameNumber(a, b)
+	default:
+		return strings.TrimSpace(string(a)) == strings.TrimSpace(string(b))
+	}
+}
+
+// sameNumber compares as clients do that read numbers as float64.
+func sameNumber(a, b []byte) bool {
+	x, errX := strconv.ParseFloat(string(bytes.TrimSpace(a)), 64)
+	y, errY := strconv.ParseFloat(string(bytes.TrimSpace(b)), 64)
+	return errX == nil && errY == nil && x == y
+}
+
+func eventTime(ev *event.Event) time.Time { return time.UnixMicro(ev.GetTimeUs()) }

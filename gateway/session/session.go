@@ -1,0 +1,166 @@
+// Package session holds what a gateway knows of sessions: each one's tree,
+// folded from its events, and an index that finds the turn which a request
+// continues.
+//
+// A Session is a cache. Nothing here is state of its own: whatever is lost
+// comes back by reading the session's events, and what another gateway
+// appended is caught up with when an append is refused or a history contains
+// an answer that is not known yet.
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
+	"turnlog.dev/schema/message"
+	"turnlog.dev/schema/tree"
+)
+
+// Errors of a Session.
+var (
+	// ErrUnknown is a session that was never opened.
+	ErrUnknown = errors.New("session: unknown")
+	// ErrClosed is a session that takes no more turns.
+	ErrClosed = errors.New("session: closed")
+	// ErrDamaged is a session whose log cannot be folded: it serves no more.
+	ErrDamaged = errors.New("session: its log cannot be read")
+)
+
+// Session is one session as this gateway knows it. All methods are safe for
+// concurrent use.
+type Session struct {
+	id      string
+	journal journal.Journal
+
+	appending sync.Mutex // one append in flight
+	mu        sync.Mutex // guards what follows
+	tree      *tree.Tree
+	nodes     map[*tree.Turn]*node
+	answers   map[message.Hash][]*node // by the history that ends in the answer
+	prompts   map[message.Hash][]*node // by the history that the turn answered
+	modelIDs  map[string]string        // by the id that the client knows
+	damaged   error
+}
+
+func newSession(id string, j journal.Journal) *Session {
+	return &Session{
+		id:       id,
+		journal:  j,
+		tree:     tree.New(id),
+		nodes:    map[*tree.Turn]*node{},
+		answers:  map[message.Hash][]*node{},
+		prompts:  map[message.Hash][]*node{},
+		modelIDs: map[string]string{},
+	}
+}
+
+// ID is the id of the session.
+func (s *Session) ID() string { return s.id }
+
+// CatchUp folds what has been appended since the last look, by whomever.
+func (s *Session) CatchUp(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.catchUp(ctx)
+}
+
+func (s *Session) catchUp(ctx context.Context) error {
+	for e, err := range s.journal.ReadSession(ctx, s.id, s.tree.Tip) {
+		if err != nil {
+			return fmt.Errorf("session %s: read: %w", s.id, err)
+		}
+		s.apply(e)
+	}
+	return s.damaged
+}
+
+// apply folds one entry. An entry that does not fold damages the session for
+// good: serving on would build on a history that nobody can rebuild.
+func (s *Session) apply(e journal.Entry) {
+	n := len(s.tree.Turns)
+	if err := s.tree.Apply(e); err != nil {
+		s.damaged = fmt.Errorf("%w: session %s, event %d: %w", ErrDamaged, s.id, e.Ordinal(), err)
+		return
+	}
+	for _, t := range s.tree.Turns[n:] {
+		// Serving needs no logprobs, and they are half of the bytes.
+		t.Committed.Completion.Logprobs = nil
+		if err := s.add(t); err != nil {
+			s.damaged = fmt.Errorf("%w: session %s: %w", ErrDamaged, s.id, err)
+		}
+	}
+}
+
+// View runs fn with the tree. fn must not keep it.
+func (s *Session) View(fn func(*tree.Tree) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fn(s.tree)
+}
+
+// ModelID returns the id that the model itself wrote for a call, or "" where
+// its format has none or the call is not of this session.
+func (s *Session) ModelID(call string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.modelIDs[call]
+}
+
+// Append appends the event that build returns. Where the session has moved on,
+// it catches up and asks build again, with the tree as it is then: build
+// decides what is still legal. build may return the same event each time; it
+// must, where the event has an identity. A nil event appends nothing.
+//
+// The error is build's, or the journal's; after journal.ErrUnavailable or a
+// canceled ctx the outcome is unknown until the next catch-up.
+func (s *Session) Append(ctx context.Context, build func(*tree.Tree) (*event.Event, error)) error {
+	s.appending.Lock()
+	defer s.appending.Unlock()
+	for {
+		s.mu.Lock()
+		ev, err := build(s.tree)
+		tip := s.tree.Tip
+		seen := ev != nil && s.tree.Seen(ev.GetId())
+		s.mu.Unlock()
+		if err != nil || ev == nil || seen {
+			return err
+		}
+		next, err := s.journal.Append(ctx, tip, ev)
+		switch {
+		case err == nil:
+			return s.folded(ctx, tip, next, ev)
+		case errors.Is(err, journal.ErrConflict):
+			if err := s.CatchUp(ctx); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("session %s: append %s: %w", s.id, ev.Kind(), err)
+		}
+	}
+}
+
+// folded takes over an event that has just been acknowledged. If it went where
+// we thought, it is folded from memory; its time is then not the log's, which
+// only the next rebuild knows.
+func (s *Session) folded(ctx context.Context, tip, next journal.Tip, ev *event.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tree.Tip != tip || next.Count != tip.Count+1 {
+		return s.catchUp(ctx)
+	}
+	body, err := event.Encode(ev)
+	if err != nil {
+		return err
+	}
+	// The caller keeps its event: the tree gets one of its own.
+	own, err := event.Decode(body)
+	if err != nil {
+		return err
+	}
+	s.apply(journal.Entry{Event: own, Body: body, Tip: next, Time: eventTime(ev)})
+	return s.damaged
+}

@@ -1,0 +1,411 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"turnlog.dev/gateway/engine"
+	"turnlog.dev/gateway/session"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/message"
+	"turnlog.dev/schema/tree"
+	"turnlog.dev/tokenizer/parse"
+	"turnlog.dev/tokenizer/prompt"
+)
+
+// Request is one model call in the canonical form, whatever protocol it came
+// in.
+type Request struct {
+	Session string
+	// Dialect and Translation name the protocol and the version of its
+	// translation.
+	Dialect      string
+	Translation  uint32
+	Conversation message.Conversation
+	// Model is the name that the client asked for.
+	Model string
+	// Sampling is a JSON object; see ParseSampling.
+	Sampling []byte
+	Grammar  *engine.Grammar
+	// Kwargs is a JSON object for the template; nil is none.
+	Kwargs []byte
+	Stream bool
+	// BodyHash is the sha256 of the body without "stream".
+	BodyHash       []byte
+	RequestID      string
+	IdempotencyKey string
+	// Thread is what the client calls its conversation, Client its name.
+	Thread, Client string
+	// Class is main, subagent, side, compaction or probe; empty is main.
+	Class    string
+	Received time.Time
+}
+
+// Answer is a committed turn.
+type Answer struct {
+	Turn string
+	// Message is the answer as the client may see it: call ids are unique in
+	// the session.
+	Message message.Message
+	// FinishReason is stop, length, tool_calls or abort.
+	FinishReason string
+	MatchedStop  string
+	Model        string
+	// PromptTokens includes CachedTokens.
+	PromptTokens, CachedTokens, CompletionTokens int
+	IDs                                          []uint32
+	Logprobs                                     []float32
+	Tokens                                       func(id uint32) []byte
+}
+
+type stats struct {
+	turns, aborted, failed, promptTokens, newTokens atomic.Int64
+}
+
+// Stats returns the counters since the start.
+func (g *Gateway) Stats() Stats {
+	return Stats{
+		Turns: g.stats.turns.Load(), Aborted: g.stats.aborted.Load(), Failed: g.stats.failed.Load(),
+		PromptTokens: g.stats.promptTokens.Load(), NewTokens: g.stats.newTokens.Load(),
+		Sessions: g.sessions.Len(), CachedBytes: g.sessions.Bytes(),
+	}
+}
+
+// Complete serves one model call. It calls early, from the calling goroutine,
+// with what may reach the client before the turn is acknowledged: reasoning
+// and content, never calls. It returns once the log has acknowledged the turn;
+// only then may the caller give the rest and say that the answer is complete.
+//
+// An error is what AsError makes of it, and means that no turn was committed,
+// or that nobody knows. If ctx ends or early fails while the engine samples,
+// what was sampled is recorded as an aborted turn.
+func (g *Gateway) Complete(ctx context.Context, req Request, early func(parse.Delta) error) (answer *Answer, err error) {
+	err = g.sessions.Use(ctx, req.Session, func(s *session.Session) error {
+		t, err := g.plan(ctx, s, req)
+		if err == nil {
+			answer, err = t.run(ctx, early)
+		}
+		return err
+	})
+	if err != nil {
+		g.stats.failed.Add(1)
+	}
+	return answer, err
+}
+
+// turn is one model call on its way.
+type turn struct {
+	g       *Gateway
+	session *session.Session
+	req     Request
+	model   *Model
+	id      string
+	run_    string
+	match   session.Match
+	prompt  prompt.Prompt
+	ids     []uint32 // the whole prompt
+	used    []byte   // sampling as JSON
+	params  engine.Sampling
+	options prompt.Options
+	parser  parse.Parser
+
+	completion []uint32
+	logprobs   []float32
+	sent       time.Time
+}
+
+// plan decides everything that is decided before the engine is asked.
+func (g *Gateway) plan(ctx context.Context, s *session.Session, req Request) (*turn, error) {
+	t := &turn{g: g, session: s, req: req, id: "t-" + g.deps.NewID()}
+	var policy *event.ModelPolicy
+	err := s.View(func(tree *tree.Tree) error {
+		t.run_, policy = tree.Run, tree.Opened.GetModelPolicy()
+		return g.admit(tree)
+	})
+	if errors.Is(err, errLimit) {
+		return nil, g.closeAtLimit(ctx, s, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := g.deps.Healthy(ctx); err != nil {
+		return nil, &Error{Kind: LogDown, Message: "the log takes no turns now", RetryAfter: 5 * time.Second, Err: err}
+	}
+	if t.model, err = g.deps.Models.Resolve(req.Model, policy.GetModel()); err != nil {
+		return nil, err
+	}
+	if err := t.place(ctx); err != nil {
+		return nil, err
+	}
+	return t, t.sampling(policy)
+}
+
+// place finds the parent and makes the prompt.
+func (t *turn) place(ctx context.Context) error {
+	match, known := t.session.Match(t.req.Conversation)
+	if !known {
+		// An answer that we do not know: another gateway may have given it.
+		if err := t.session.CatchUp(ctx); err != nil {
+			return err
+		}
+		match, _ = t.session.Match(t.req.Conversation)
+	}
+	t.options = prompt.Options{Kwargs: t.req.Kwargs, Time: t.g.deps.Now()}
+	if p := match.Parent; p != nil {
+		gen := p.Committed.GetGeneration()
+		t.options.Time = time.Unix(p.Committed.GetConversation().GetTemplateTime(), 0)
+		switch {
+		case gen.GetTokenizer() != t.model.TokenizerID || gen.GetTemplate() != t.model.TemplateID:
+			match = asRoot(match, t.req, session.ModelChanged)
+		case p.Len == 0 || len(p.Committed.GetCompletion().GetIds()) == 0:
+			match = asRoot(match, t.req, session.TextParent)
+		default:
+			return t.extend(match)
+		}
+	}
+	return t.root(match)
+}
+
+// asRoot gives up the parent of a match.
+func asRoot(m session.Match, req Request, reason string) session.Match {
+	m.Decision, m.Reason = session.Root, reason
+	m.Parent, m.Keep = nil, 0
+	m.Added = req.Conversation.Messages
+	return m
+}
+
+// parentTail is how many of the parent's last ids the prompt assembly sees.
+const parentTail = 16
+
+func (t *turn) extend(m session.Match) error {
+	p := m.Parent
+	all := p.IDs(make([]uint32, 0, p.Len+512), p.Len)
+	answer, err := message.Parse(p.Committed.GetConversation().GetAnswer())
+	if err != nil {
+		return err
+	}
+	parent := prompt.Parent{
+		Len:          p.Len,
+		Tail:         append([]uint32(nil), all[max(0, p.Len-parentTail):]...),
+		Answer:       answer,
+		FinishReason: p.Committed.GetCompletion().GetFinishReason(),
+	}
+	out, err := t.model.Prompts.Extend(parent, t.req.Conversation, t.modelIDs(m.Added), t.options)
+	var rewrites *prompt.NotAppendOnlyError
+	if errors.As(err, &rewrites) {
+		return t.root(asRoot(m, t.req, session.TemplateRewrites))
+	}
+	if err != nil {
+		return promptError(err)
+	}
+	t.match, t.prompt = m, out
+	t.ids = appendSegments(all[:out.Keep], out.Segments)
+	return nil
+}
+
+func (t *turn) root(m session.Match) error {
+	conv := t.req.Conversation
+	conv.Messages = t.modelIDs(m.Added)
+	out, err := t.model.Prompts.Root(conv, t.options)
+	if err != nil {
+		return promptError(err)
+	}
+	t.match, t.prompt = m, out
+	t.ids = appendSegments(nil, out.Segments)
+	return nil
+}
+
+// promptError says that a conversation cannot be rendered: the template
+// refused it, which is the client's to know.
+func promptError(err error) error {
+	return &Error{Kind: Invalid, Param: "messages", Message: "the model's chat template cannot render this conversation: " + err.Error(), Err: err}
+}
+
+func appendSegments(dst []uint32, segments []prompt.Segment) []uint32 {
+	for _, s := range segments {
+		dst = append(dst, s.IDs...)
+	}
+	return dst
+}
+
+// modelIDs gives tool results the ids that the model itself wrote, where its
+// format has any: templates print them.
+func (t *turn) modelIDs(messages []message.Message) []message.Message {
+	out := messages
+	for i, m := range messages {
+		if m.Role != message.Tool {
+			continue
+		}
+		if own := t.session.ModelID(m.CallID); own != "" {
+			if &out[0] == &messages[0] {
+				out = append([]message.Message(nil), messages...)
+			}
+			out[i].CallID = own
+		}
+	}
+	return out
+}
+
+// sampling settles the parameters: what the client asked, under the policies
+// of the model and the session, within the context.
+func (t *turn) sampling(policy *event.ModelPolicy) (err error) {
+	t.used = mergeSampling(t.model.SamplingDefault, policy.GetSamplingDefault(), t.req.Sampling,
+		t.model.SamplingOverride, policy.GetSamplingOverride())
+	if t.params, err = ParseSampling(t.used); err != nil {
+		return err
+	}
+	limit, window := t.params.MaxTokens, t.model.ContextLength
+	if window > 0 {
+		if len(t.ids) >= window {
+			return &Error{Kind: TooLong, Window: window, Prompt: len(t.ids), Message: fmt.Sprintf(
+				"this model's maximum context length is %d tokens; the messages resulted in %d tokens", window, len(t.ids))}
+		}
+		if room := window - len(t.ids); limit == 0 || limit > room {
+			limit = room
+		}
+	} else if limit == 0 {
+		limit = t.g.cfg.DefaultMaxTokens
+	}
+	if limit != t.params.MaxTokens {
+		t.params.MaxTokens = limit
+		t.used = mergeSampling(t.used, fmt.Appendf(nil, `{"max_tokens":%d}`, limit))
+	}
+	t.params.StopTokens = append(t.params.StopTokens, t.model.StopTokens...)
+	return nil
+}
+
+// run has the engine sample, appends the turn and returns the answer.
+func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer, error) {
+	t.parser = t.model.Parser(t.req.Kwargs)
+	t.sent = t.g.deps.Now()
+	generated, err := t.generate(ctx, early)
+	if err != nil {
+		return nil, t.abort(ctx, generated, err)
+	}
+	reply, rest := t.parser.Finish(generated.FinishReason)
+	answer := t.answer(reply, generated)
+	committed := t.committed(reply, answer, generated)
+	t.g.deps.Fault("turn.before_append")
+	if err := t.commit(ctx, committed); err != nil {
+		return nil, err
+	}
+	t.g.deps.Fault("turn.after_append")
+	t.g.stats.turns.Add(1)
+	t.g.stats.promptTokens.Add(int64(len(t.ids)))
+	t.g.stats.newTokens.Add(int64(committed.NewIDs()))
+	for _, d := range rest {
+		if err := release(d, early); err != nil {
+			// The turn is in the log; that its answer did not arrive is for
+			// the caller, who writes it, to say.
+			return answer, nil //nolint:nilerr // see above
+		}
+	}
+	return answer, nil
+}
+
+// release passes on what may leave before the turn is acknowledged.
+func release(d parse.Delta, early func(parse.Delta) error) error {
+	if early != nil && d.Text != "" && (d.Kind == parse.Reasoning || d.Kind == parse.Content) {
+		return early(d)
+	}
+	return nil
+}
+
+func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (Generated, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.g.cfg.GenerateTimeout)
+	defer cancel()
+	req := t.model.request(t.id, t.req.Session, t.ids, t.params, t.req.Grammar)
+	out, err := t.model.Pool.Generate(ctx, req, func(c engine.Chunk) error {
+		t.completion = append(t.completion, c.IDs...)
+		t.logprobs = append(t.logprobs, c.Logprobs...)
+		for _, d := range t.parser.Push(c.IDs) {
+			if err := release(d, early); err != nil {
+				return fmt.Errorf("gateway: write to the client: %w: %w", context.Canceled, err)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// commit appends the turn, or, when the session has been closed meanwhile,
+// that it was aborted. The client's going away does not stop it: what was
+// sampled is recorded.
+func (t *turn) commit(ctx context.Context, c *event.TurnCommitted) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.g.cfg.AppendTimeout)
+	defer cancel()
+	ev := t.g.event(t.id, t.run_, t.req.Session)
+	closed := false
+	err := t.session.Append(ctx, func(tree *tree.Tree) (*event.Event, error) {
+		if closed = tree.Closed != nil; closed {
+			ev.Body = &event.Event_TurnAborted{TurnAborted: &event.TurnAborted{Turn: t.id, Reason: "closed", Partial: c}}
+			return ev, nil
+		}
+		inlineDefinitions(c, t.req.Conversation, tree)
+		ev.Body = &event.Event_TurnCommitted{TurnCommitted: c}
+		return ev, nil
+	})
+	if err == nil && closed {
+		t.g.stats.aborted.Add(1)
+		return session.ErrClosed
+	}
+	return err
+}
+
+// abort records a call that failed after the engine was asked, and returns the
+// error to give. What cannot be recorded is logged: the agent gets its error
+// all the same.
+func (t *turn) abort(ctx context.Context, generated Generated, cause error) error {
+	reason := "engine"
+	switch {
+	case errors.Is(cause, context.Canceled):
+		reason = "client_gone"
+	case errors.Is(cause, context.DeadlineExceeded):
+		reason = "deadline"
+	}
+	reply, _ := t.parser.Finish("abort")
+	partial := t.committed(reply, t.answer(reply, generated), generated)
+	partial.Completion.FinishReason = "abort"
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.g.cfg.AppendTimeout)
+	defer cancel()
+	ev := t.g.event(t.id, t.run_, t.req.Session)
+	err := t.session.Append(ctx, func(tree *tree.Tree) (*event.Event, error) {
+		inlineDefinitions(partial, t.req.Conversation, tree)
+		ev.Body = &event.Event_TurnAborted{TurnAborted: &event.TurnAborted{
+			Turn: t.id, Reason: reason, Error: cause.Error(), Partial: partial,
+		}}
+		return ev, nil
+	})
+	if err != nil {
+		t.g.deps.Log.ErrorContext(ctx, "aborted turn not recorded", "session", t.req.Session, "turn", t.id, "error", err)
+	}
+	t.g.stats.aborted.Add(1)
+	return cause
+}
+
+// answer makes the client-visible message of a reply.
+func (t *turn) answer(r parse.Reply, generated Generated) *Answer {
+	m := message.Message{Role: message.Assistant, Reasoning: r.Reasoning}
+	if r.Content != "" || len(r.Calls) == 0 {
+		m.Content = message.TextContent(r.Content)
+	}
+	for i, c := range r.Calls {
+		m.Calls = append(m.Calls, message.Call{
+			ID:      fmt.Sprintf("call_%s_%d", t.id[len("t-"):], i),
+			ModelID: c.ModelID, Name: c.Name, Arguments: c.Arguments,
+		})
+	}
+	finish := generated.FinishReason
+	if len(m.Calls) > 0 && finish == "stop" {
+		finish = "tool_calls"
+	}
+	return &Answer{
+		Turn: t.id, Message: m, FinishReason: finish, MatchedStop: generated.MatchedStop, Model: t.model.Name,
+		PromptTokens: len(t.ids), CachedTokens: generated.CachedTokens, CompletionTokens: len(t.completion),
+		IDs: t.completion, Logprobs: t.logprobs,
+		Tokens: func(id uint32) []byte { b, _ := t.model.Tokenizer.AppendBytes(nil, id); return b },
+	}
+}
