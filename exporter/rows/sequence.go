@@ -87,7 +87,7 @@ func (q *sequence) truncate(n int) {
 	if q.bare >= n {
 		q.bare = math.MaxInt
 	}
-	if q.hole >= n {
+	if q.hole > n {
 		q.hole = math.MaxInt
 	}
 	if !lost {
