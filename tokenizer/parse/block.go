@@ -1,0 +1,144 @@
+package parse
+
+import (
+	"strings"
+
+	"turnlog.dev/schema/message"
+	"turnlog.dev/schema/rawjson"
+)
+
+// block is a cursor in the text between a format's call marks.
+type block struct {
+	*vocabulary
+	tools []message.Definition
+	rest  string
+	flags flags
+}
+
+func (b *block) space() { b.rest = strings.TrimLeft(b.rest, space) }
+
+// take consumes s, which may name marks, if the rest begins with it.
+func (b *block) take(s string) (ok bool) {
+	b.rest, ok = strings.CutPrefix(b.rest, b.mark(s))
+	return ok
+}
+
+// until consumes everything up to s and s itself.
+func (b *block) until(s string) (string, bool) {
+	before, after, ok := strings.Cut(b.rest, b.mark(s))
+	if ok {
+		b.rest = after
+	}
+	return b.text(before), ok
+}
+
+// json consumes all that is left, which must be one value.
+func (b *block) json() (string, bool) {
+	s := strings.Trim(b.text(b.rest), space)
+	b.rest = ""
+	return s, rawjson.Valid([]byte(s)) == nil
+}
+
+// object reads {"name":..., "arguments":...} where arguments may be called
+// otherwise.
+func object(raw []byte, arguments ...string) (c Call, ok bool) {
+	for k, v := range rawjson.Members(raw) {
+		switch k {
+		case "name":
+			c.Name = rawjson.Text(v)
+		case "id":
+			c.ModelID = rawjson.Text(v)
+		}
+		for _, a := range arguments {
+			if k == a {
+				c.Arguments = string(v)
+			}
+		}
+	}
+	return c, c.Name != "" && c.Arguments != ""
+}
+
+// arguments builds an object from arguments that came as tags.
+type arguments struct {
+	b      *block
+	schema []byte
+	json   []byte
+}
+
+func (b *block) arguments(tool string) *arguments {
+	a := &arguments{b: b, json: []byte{'{'}}
+	for _, t := range b.tools {
+		if t.Name != tool {
+			continue
+		}
+		a.schema, _ = rawjson.Get(t.Raw, "function")
+		a.schema, _ = rawjson.Get(a.schema, "parameters")
+		a.schema, _ = rawjson.Get(a.schema, "properties")
+	}
+	return a
+}
+
+// add decides by the tool's schema whether value is a string or JSON.
+func (a *arguments) add(key, value string) {
+	prop, known := rawjson.Get(a.schema, key)
+	str, other := types(prop)
+	raw := []byte(strings.Trim(value, space))
+	valid := rawjson.Valid(raw) == nil
+	switch {
+	case !known:
+		a.b.flags.set(UntypedArgument)
+		a.set(key, rawjson.AppendText(nil, value))
+	case valid && (!str || other && rawjson.KindOf(raw) != rawjson.String):
+		a.set(key, raw)
+	default:
+		if !str {
+			a.b.flags.set(UntypedArgument)
+		}
+		a.set(key, rawjson.AppendText(nil, value))
+	}
+}
+
+func (a *arguments) set(key string, raw []byte) {
+	if len(a.json) > 1 {
+		a.json = append(a.json, ", "...)
+	}
+	a.json = append(append(rawjson.AppendText(a.json, key), ": "...), raw...)
+}
+
+func (a *arguments) String() string { return string(append(a.json, '}')) }
+
+// types says whether a schema allows strings, and whether anything else.
+func types(schema []byte) (str, other bool) {
+	t, ok := rawjson.Get(schema, "type")
+	switch {
+	case ok && rawjson.KindOf(t) == rawjson.String:
+		str = rawjson.Text(t) == "string"
+		return str, !str
+	case ok:
+		for e := range rawjson.Elements(t) {
+			if rawjson.Text(e) == "string" {
+				str = true
+			} else {
+				other = true
+			}
+		}
+		return str, other
+	}
+	for _, k := range []string{"anyOf", "oneOf"} {
+		list, _ := rawjson.Get(schema, k)
+		for e := range rawjson.Elements(list) {
+			s, o := types(e)
+			str, other = str || s, other || o
+		}
+	}
+	if enum, ok := rawjson.Get(schema, "enum"); ok && !str && !other {
+		for e := range rawjson.Elements(enum) {
+			if rawjson.KindOf(e) == rawjson.String {
+				str = true
+			} else {
+				other = true
+			}
+		}
+	}
+	return str, other
+}

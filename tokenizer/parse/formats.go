@@ -1,0 +1,414 @@
+package parse
+
+import (
+	"strings"
+
+	"turnlog.dev/schema/rawjson"
+)
+
+// The formats. What each looks like stands beside it, with … for what the
+// model fills in.
+var (
+	// Plain has neither thinking nor calls.
+	Plain = Format{Name: "plain"}
+
+	// Hermes: <think>…</think> and, for each call,
+	//
+	//	<tool_call>
+	//	{"name": "…", "arguments": {…}}
+	//	</tool_call>
+	//
+	// Qwen 2.5, Qwen 3 and many others.
+	Hermes = Format{
+		Name: "hermes", ThinkOpen: "<think>", ThinkClose: "</think>", Thinking: "\n",
+		CallOpen: "<tool_call>", CallClose: "</tool_call>", Joint: "\n", block: hermes,
+	}
+
+	// QwenXML:
+	//
+	//	<tool_call>
+	//	<function=…>
+	//	<parameter=…>
+	//	…
+	//	</parameter>
+	//	</function>
+	//	</tool_call>
+	//
+	// Qwen3-Coder, Qwen 3.5 and 3.6, Nemotron 3.
+	QwenXML = Format{
+		Name: "qwen_xml", ThinkOpen: "<think>", ThinkClose: "</think>", Thinking: space, CallEndsThinking: true,
+		CallOpen: "<tool_call>", CallClose: "</tool_call>", block: qwenXML,
+	}
+
+	// GLM:
+	//
+	//	<tool_call>…
+	//	<arg_key>…</arg_key>
+	//	<arg_value>…</arg_value>
+	//	</tool_call>
+	//
+	// GLM 4.5 and 4.6; from 4.7 on without the line breaks.
+	GLM = Format{
+		Name: "glm", ThinkOpen: "<think>", ThinkClose: "</think>", Thinking: "\n",
+		CallOpen: "<tool_call>", CallClose: "</tool_call>", Joint: "\n", block: glm,
+		marks: []string{"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
+	}
+
+	// MiniMax:
+	//
+	//	<minimax:tool_call>
+	//	<invoke name="…">
+	//	<parameter name="…">…</parameter>
+	//	</invoke>
+	//	</minimax:tool_call>
+	MiniMax = Format{
+		Name: "minimax", ThinkOpen: "<think>", ThinkClose: "</think>", Thinking: "\n",
+		CallOpen: "<minimax:tool_call>", CallClose: "</minimax:tool_call>", Joint: "\n", block: minimax,
+	}
+
+	// DeepSeekV3, with a fenced block of JSON for each call:
+	//
+	//	<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>…
+	//	```json
+	//	{…}
+	//	```<｜tool▁call▁end｜><｜tool▁calls▁end｜>
+	//
+	// DeepSeek V3 and R1.
+	DeepSeekV3 = deepSeek("deepseek_v3", deepSeekFenced)
+
+	// DeepSeekV31 has neither the word "function" nor the fence:
+	//
+	//	<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>…<｜tool▁sep｜>{…}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
+	DeepSeekV31 = deepSeek("deepseek_v31", deepSeekPlain)
+
+	// DeepSeekV32:
+	//
+	//	<｜DSML｜function_calls>
+	//	<｜DSML｜invoke name="…">
+	//	<｜DSML｜parameter name="…" string="true|false">…</｜DSML｜parameter>
+	//	</｜DSML｜invoke>
+	//	</｜DSML｜function_calls>
+	DeepSeekV32 = Format{
+		Name: "deepseek_v32", ThinkOpen: "<think>", ThinkClose: "</think>",
+		CallOpen: "<｜DSML｜function_calls>", CallClose: "</｜DSML｜function_calls>", Joint: "\n\n", block: dsml,
+		marks: []string{"｜DSML｜"},
+	}
+
+	// Kimi:
+	//
+	//	<|tool_calls_section_begin|><|tool_call_begin|>functions.…:0<|tool_call_argument_begin|>{…}<|tool_call_end|><|tool_calls_section_end|>
+	//
+	// The id is the model's own and goes back to it as it is.
+	Kimi = Format{
+		Name: "kimi", ThinkOpen: "<think>", ThinkClose: "</think>", CallEndsThinking: true,
+		CallOpen: "<|tool_calls_section_begin|>", CallClose: "<|tool_calls_section_end|>", block: kimi,
+		marks: []string{"<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"},
+	}
+
+	// Llama 3: the whole reply is {"name": "…", "parameters": {…}}, or several
+	// with a semicolon between them, possibly behind <|python_tag|>.
+	Llama = Format{Name: "llama", CallOpen: "<|python_tag|>", Bare: true, block: llama}
+
+	// Mistral: [TOOL_CALLS] and a list of {"name": …, "arguments": …, "id": …},
+	// or for each call [TOOL_CALLS]…[CALL_ID]…[ARGS]{…}, with [CALL_ID] in some
+	// versions only.
+	Mistral = Format{
+		Name: "mistral", ThinkOpen: "[THINK]", ThinkClose: "[/THINK]",
+		CallOpen: "[TOOL_CALLS]", block: mistral,
+		marks: []string{"[CALL_ID]", "[ARGS]"},
+	}
+
+	// Harmony: messages in channels, as gpt-oss writes them.
+	//
+	//	<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…<|return|>
+	//	… to=functions.…<|channel|>commentary <|constrain|>json<|message|>{…}<|call|>
+	Harmony = Format{Name: "harmony", harmony: true}
+)
+
+// Formats lists all formats but Plain.
+func Formats() []Format {
+	return []Format{
+		Hermes, QwenXML, GLM, MiniMax, DeepSeekV3, DeepSeekV31, DeepSeekV32, Kimi, Mistral, Harmony, Llama,
+	}
+}
+
+func hermes(b *block) []Call {
+	s, ok := b.json()
+	if !ok {
+		return nil
+	}
+	if c, ok := object([]byte(s), "arguments"); ok {
+		c.ModelID = ""
+		return []Call{c}
+	}
+	return nil
+}
+
+func qwenXML(b *block) (calls []Call) {
+	for b.space(); b.rest != ""; b.space() {
+		if !b.take("<function=") {
+			return nil
+		}
+		name, ok := b.until(">")
+		if !ok || name == "" {
+			return nil
+		}
+		args := b.arguments(name)
+		for b.space(); !b.take("</function>"); b.space() {
+			if !b.take("<parameter=") {
+				return nil
+			}
+			key, ok := b.until(">")
+			if !ok {
+				return nil
+			}
+			value, ok := b.until("</parameter>")
+			if !ok {
+				return nil
+			}
+			args.add(key, strings.TrimSuffix(strings.TrimPrefix(value, "\n"), "\n"))
+		}
+		calls = append(calls, Call{Name: name, Arguments: args.String()})
+	}
+	return calls
+}
+
+func glm(b *block) []Call {
+	name := b.rest
+	if i := strings.Index(name, b.mark("<arg_key>")); i >= 0 {
+		name = name[:i]
+	}
+	b.rest = b.rest[len(name):]
+	name = strings.Trim(b.text(name), space)
+	if name == "" || strings.ContainsAny(name, space) {
+		return nil
+	}
+	args := b.arguments(name)
+	for b.space(); b.rest != ""; b.space() {
+		if !b.take("<arg_key>") {
+			return nil
+		}
+		key, ok := b.until("</arg_key>")
+		if !ok {
+			return nil
+		}
+		if b.space(); !b.take("<arg_value>") {
+			return nil
+		}
+		value, ok := b.until("</arg_value>")
+		if !ok {
+			return nil
+		}
+		args.add(key, value)
+	}
+	return []Call{{Name: name, Arguments: args.String()}}
+}
+
+func minimax(b *block) (calls []Call) {
+	for b.space(); b.rest != ""; b.space() {
+		if !b.take(`<invoke name="`) {
+			return nil
+		}
+		name, ok := b.until(`">`)
+		if !ok || name == "" {
+			return nil
+		}
+		args := b.arguments(name)
+		for b.space(); !b.take("</invoke>"); b.space() {
+			if !b.take(`<parameter name="`) {
+				return nil
+			}
+			key, ok := b.until(`">`)
+			if !ok {
+				return nil
+			}
+			value, ok := b.until("</parameter>")
+			if !ok {
+				return nil
+			}
+			args.add(key, value)
+		}
+		calls = append(calls, Call{Name: name, Arguments: args.String()})
+	}
+	return calls
+}
+
+func dsml(b *block) (calls []Call) {
+	for b.space(); b.rest != ""; b.space() {
+		if !b.take(`<｜DSML｜invoke name="`) {
+			return nil
+		}
+		name, ok := b.until(`">`)
+		if !ok || name == "" {
+			return nil
+		}
+		args := b.arguments(name)
+		for b.space(); !b.take("</｜DSML｜invoke>"); b.space() {
+			if !b.take(`<｜DSML｜parameter name="`) {
+				return nil
+			}
+			key, ok := b.until(`" string="`)
+			if !ok {
+				return nil
+			}
+			str, ok := b.until(`">`)
+			if !ok || str != "true" && str != "false" {
+				return nil
+			}
+			value, ok := b.until("</｜DSML｜parameter>")
+			if !ok {
+				return nil
+			}
+			switch raw := []byte(strings.Trim(value, space)); {
+			case str == "true":
+				args.set(key, rawjson.AppendText(nil, value))
+			case rawjson.Valid(raw) == nil:
+				args.set(key, raw)
+			default:
+				return nil
+			}
+		}
+		calls = append(calls, Call{Name: name, Arguments: args.String()})
+	}
+	return calls
+}
+
+func deepSeek(name string, call func(*block) (Call, bool)) Format {
+	return Format{
+		Name: name, ThinkOpen: "<think>", ThinkClose: "</think>",
+		CallOpen: "<｜tool▁calls▁begin｜>", CallClose: "<｜tool▁calls▁end｜>",
+		marks: []string{"<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"},
+		block: func(b *block) (calls []Call) {
+			for b.space(); b.rest != ""; b.space() {
+				if !b.take("<｜tool▁call▁begin｜>") {
+					return nil
+				}
+				c, ok := call(b)
+				if !ok || c.Name == "" || rawjson.Valid([]byte(c.Arguments)) != nil {
+					return nil
+				}
+				calls = append(calls, c)
+			}
+			return calls
+		},
+	}
+}
+
+func deepSeekFenced(b *block) (c Call, ok bool) {
+	if !b.take("function<｜tool▁sep｜>") {
+		return c, false
+	}
+	if c.Name, ok = b.until("\n```json\n"); !ok {
+		return c, false
+	}
+	c.Arguments, ok = b.until("\n```<｜tool▁call▁end｜>")
+	return c, ok
+}
+
+func deepSeekPlain(b *block) (c Call, ok bool) {
+	if c.Name, ok = b.until("<｜tool▁sep｜>"); !ok {
+		return c, false
+	}
+	c.Arguments, ok = b.until("<｜tool▁call▁end｜>")
+	return c, ok
+}
+
+func kimi(b *block) (calls []Call) {
+	for b.space(); b.rest != ""; b.space() {
+		if !b.take("<|tool_call_begin|>") {
+			return nil
+		}
+		id, ok := b.until("<|tool_call_argument_begin|>")
+		if !ok {
+			return nil
+		}
+		args, ok := b.until("<|tool_call_end|>")
+		if !ok || rawjson.Valid([]byte(args)) != nil {
+			return nil
+		}
+		// functions.NAME:INDEX; the name may hold dots and colons itself.
+		id = strings.Trim(id, space)
+		name, ok := strings.CutPrefix(id, "functions.")
+		colon := strings.LastIndexByte(name, ':')
+		if !ok || colon <= 0 {
+			return nil
+		}
+		calls = append(calls, Call{ModelID: id, Name: name[:colon], Arguments: args})
+	}
+	return calls
+}
+
+func llama(b *block) (calls []Call) {
+	list := strings.Trim(b.text(b.rest), space)
+	for list != "" {
+		one := list[:value(list)]
+		c, ok := object([]byte(one), "parameters", "arguments")
+		if !ok || rawjson.Valid([]byte(one)) != nil {
+			return nil
+		}
+		c.ModelID = ""
+		calls = append(calls, c)
+		list = strings.Trim(list[len(one):], space)
+		if list == "" {
+			break
+		}
+		if list[0] != ';' {
+			return nil
+		}
+		list = strings.Trim(list[1:], space)
+	}
+	return calls
+}
+
+// value is the length of the JSON object that s begins with: up to the brace
+// that closes the first one, or all of s.
+func value(s string) int {
+	depth, quoted := 0, false
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{':
+			depth++
+		case c == '}':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return len(s)
+}
+
+func mistral(b *block) (calls []Call) {
+	if strings.HasPrefix(strings.TrimLeft(b.rest, space), "[") {
+		s, ok := b.json()
+		if !ok {
+			return nil
+		}
+		for e := range rawjson.Elements([]byte(s)) {
+			c, ok := object(e, "arguments")
+			if !ok {
+				return nil
+			}
+			calls = append(calls, c)
+		}
+		return calls
+	}
+	for part := range strings.SplitSeq(b.rest, b.mark("[TOOL_CALLS]")) {
+		one := &block{vocabulary: b.vocabulary, rest: part}
+		head, ok := one.until("[ARGS]")
+		if !ok {
+			return nil
+		}
+		name, id, _ := strings.Cut(head, "[CALL_ID]")
+		args, ok := one.json()
+		if !ok || name == "" {
+			return nil
+		}
+		calls = append(calls, Call{ModelID: id, Name: name, Arguments: args})
+	}
+	return calls
+}

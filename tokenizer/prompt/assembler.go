@@ -1,0 +1,118 @@
+package prompt
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"turnlog.dev/schema/message"
+	"turnlog.dev/tokenizer"
+	"turnlog.dev/tokenizer/parse"
+)
+
+// Assembler makes the prompts of one model. It is immutable and safe for
+// concurrent use.
+type Assembler struct {
+	m       Model
+	grammar *parse.Grammar
+	// added are the ids of all added tokens: where text may be cut.
+	added map[uint32]bool
+	// closers are the spellings of the tokens that end a turn.
+	closers    []string
+	stops      []uint32
+	ends, trim map[uint32]bool
+	// opens: a turn has no end of its own but ends where the next message opens.
+	opens   bool
+	heads   heads
+	ability Ability
+	learned bool // ability is complete
+}
+
+// Ability is what New found out about a template by rendering with it.
+type Ability struct {
+	// SystemInside: system messages may stand behind other messages.
+	SystemInside bool
+	// Parts: content may hold parts other than text.
+	Parts bool
+	// Extends: turns can be joined at an added token. Without it every call is
+	// a root.
+	Extends bool
+	// Format names how replies are read.
+	Format string
+}
+
+// New learns the template's ways by rendering a few short conversations.
+func New(m Model) (*Assembler, error) {
+	if m.Renderer == nil || m.Tokenizer == nil {
+		return nil, errors.New("prompt: a renderer and a tokenizer are needed")
+	}
+	if m.Policy == "" {
+		m.Policy = Keep
+	}
+	if m.Policy != Keep && m.Policy != Vendor {
+		return nil, fmt.Errorf("prompt: policy %q is not known; there are %s and %s", m.Policy, Keep, Vendor)
+	}
+	a := &Assembler{m: m, added: map[uint32]bool{}}
+	for _, t := range m.Tokenizer.Added() {
+		a.added[t.ID] = true
+	}
+	a.ends, a.trim = ids(m.Tokenizer, m.Family.Ends), ids(m.Tokenizer, m.Family.Trim)
+	for _, s := range m.Family.Stops {
+		if id, ok := m.Tokenizer.TokenID(s); ok && a.added[id] {
+			a.closes(id)
+		}
+	}
+	for _, id := range m.StopTokens {
+		a.closes(id)
+	}
+	if err := a.learn(); err != nil {
+		return nil, fault("learn the template", err)
+	}
+	a.grammar = parse.Bind(a.format(), m.Tokenizer, a.closers)
+	a.ability.Format, a.learned = a.grammar.Name, true
+	return a, nil
+}
+
+func (a *Assembler) closes(id uint32) {
+	if s, ok := a.m.Tokenizer.Token(id); ok && !slices.Contains(a.stops, id) {
+		a.stops, a.closers = append(a.stops, id), append(a.closers, s)
+	}
+}
+
+func ids(tok tokenizer.Tokenizer, tokens []string) map[uint32]bool {
+	set := map[uint32]bool{}
+	for _, t := range tokens {
+		if id, ok := tok.TokenID(t); ok {
+			set[id] = true
+		}
+	}
+	return set
+}
+
+// Ability returns what New found out.
+func (a *Assembler) Ability() Ability { return a.ability }
+
+// StopTokens are the ids at which an engine must end a turn.
+func (a *Assembler) StopTokens() []uint32 { return slices.Clone(a.stops) }
+
+// Parser returns a parser for the reply to p. The tools are those that the
+// call offers.
+func (a *Assembler) Parser(p Prompt, tools []message.Definition) parse.Parser {
+	var opened []uint32
+	if n := len(p.Segments); n > 0 {
+		opened = p.Segments[n-1].IDs
+	}
+	return a.grammar.Parser(parse.Options{Prompt: a.m.Tokenizer.Decode(opened), Tools: tools})
+}
+
+// closer finds the first token in text that ends a turn.
+func (a *Assembler) closer(text string) (at, n int) {
+	at = -1
+	for _, c := range a.closers {
+		if i := strings.Index(text, c); i >= 0 && (at < 0 || i < at) {
+			at, n = i, len(c)
+		}
+	}
+	return at, n
+}

@@ -1,0 +1,151 @@
+package prompt
+
+import (
+	"strings"
+
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/message"
+)
+
+// Extend makes the prompt of a call that continues parent with the added
+// messages. Of the conversation only the head's presence and the deferred tools
+// count: its messages are in the parent's ids.
+//
+// The error is a *NotAppendOnlyError where the caller should make a root
+// instead. All other errors say that the messages cannot be rendered at all.
+func (a *Assembler) Extend(parent Parent, c message.Conversation, added []message.Message, o Options) (Prompt, error) {
+	if len(added) == 0 || parent.Len == 0 || len(parent.Tail) == 0 {
+		return Prompt{}, &NotAppendOnlyError{"nothing to continue, or nothing to continue with"}
+	}
+	before := a.standIn(parent, c, added)
+	messages, err := a.prepare(append(before, added...), len(before)-2, c.Deferred)
+	if err != nil {
+		return Prompt{}, fault("extend", err)
+	}
+	suffix, err := a.difference(parent, messages, len(before), len(c.Head.Tools) > 0, o)
+	if err != nil {
+		return Prompt{}, err
+	}
+	return a.join(parent, suffix, messages[len(before):])
+}
+
+// standIn is a conversation as short as the parent's is long: the same kinds of
+// head, one question, one answer with the parent's calls. The answer's last
+// word is a mark, which the renders are cut behind; it does not occur in the
+// added messages.
+func (a *Assembler) standIn(parent Parent, c message.Conversation, added []message.Message) []message.Message {
+	mark := reply
+	for mentions(added, mark) {
+		mark += "x"
+	}
+	var out []message.Message
+	if len(c.Head.System) > 0 {
+		out = append(out, say(message.System, system))
+	}
+	answer := say(message.Assistant, mark)
+	if parent.Thought || parent.Answer.Reasoning != "" {
+		answer.Reasoning = query
+	}
+	if len(parent.Answer.Calls) > 0 {
+		answer.Content.Text = ""
+		for _, call := range parent.Answer.Calls {
+			call.Arguments = `{"turnlog":"` + mark + `"}`
+			answer.Calls = append(answer.Calls, call)
+		}
+	}
+	return append(out, say(message.User, query), answer)
+}
+
+func mentions(messages []message.Message, mark string) bool {
+	for _, m := range messages {
+		if strings.Contains(m.Content.String(), mark) || strings.Contains(m.Reasoning, mark) {
+			return true
+		}
+		for _, call := range m.Calls {
+			if strings.Contains(call.Arguments, mark) || strings.Contains(call.Name, mark) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// difference renders the stand-in without and with what is added, and returns
+// what comes behind the stand-in's last word but for what belongs to the
+// answer: from the token that ends the turn on, or, where turns have no end of
+// their own, from the next message on.
+func (a *Assembler) difference(parent Parent, messages []message.Message, n int, tools bool, o Options) (string, error) {
+	var offered []message.Definition
+	if tools {
+		offered = []message.Definition{definition}
+	}
+	short, err := a.render(messages[:n:n], offered, false, o)
+	if err != nil {
+		return "", fault("extend", err)
+	}
+	long, err := a.render(messages, offered, true, o)
+	if err != nil {
+		return "", fault("extend", err)
+	}
+	mark := markOf(messages[n-1])
+	shortAt, longAt := strings.LastIndex(short, mark), strings.LastIndex(long, mark)
+	if shortAt < 0 || longAt < 0 {
+		return "", &NotAppendOnlyError{"the template leaves out the answer"}
+	}
+	// Policy keep accepts that the template rewrites the answer itself, which
+	// is where vendors drop thinking: the sampled ids stay. Whatever stands
+	// before the answer must not change under either policy.
+	same := min(shortAt, longAt)
+	if at := strings.Index(short, query); a.m.Policy == Keep && at >= 0 {
+		same = at + len(query)
+	}
+	if same > min(len(short), len(long)) || short[:same] != long[:same] ||
+		a.m.Policy == Vendor && shortAt != longAt {
+		return "", &NotAppendOnlyError{"the template changes the history when messages follow"}
+	}
+	tail, rest := short[shortAt+len(mark):], long[longAt+len(mark):]
+	end, size := a.closer(tail)
+	if end < 0 {
+		if !strings.HasPrefix(rest, tail) {
+			return "", &NotAppendOnlyError{"the template changes the end of the answer when messages follow"}
+		}
+		return rest[len(tail):], nil
+	}
+	// The end token itself may differ: a last answer can end otherwise.
+	at, width := a.closer(rest)
+	if at < 0 || rest[:at] != tail[:end] || !strings.HasPrefix(rest[at+width:], tail[end+size:]) {
+		return "", &NotAppendOnlyError{"the template changes the end of the answer when messages follow"}
+	}
+	return rest[at:], nil
+}
+
+func markOf(answer message.Message) string {
+	if len(answer.Calls) > 0 {
+		mark, _ := strings.CutPrefix(answer.Calls[0].Arguments, `{"turnlog":"`)
+		return strings.TrimSuffix(mark, `"}`)
+	}
+	return answer.Content.Text
+}
+
+// join puts the suffix behind the parent. The suffix begins with the token at
+// which the parent's turn ends, or should have ended.
+func (a *Assembler) join(parent Parent, suffix string, added []message.Message) (Prompt, error) {
+	spans := a.m.Tokenizer.EncodeSpans(suffix)
+	if len(spans) == 0 || !a.added[spans[0].ID] {
+		return Prompt{}, &NotAppendOnlyError{"no added token stands between the answer and what follows"}
+	}
+	end, last := spans[0], parent.Tail[len(parent.Tail)-1]
+	parts := a.label(suffix, event.Provenance_PROVENANCE_BOUNDARY, added)
+	out := Prompt{Keep: parent.Len}
+	switch {
+	case last == end.ID, !a.opens && a.ends[last]:
+		spans = spans[1:]
+	case a.trim[last]:
+		out.Keep--
+	case !a.opens:
+		parts[0].from = event.Provenance_PROVENANCE_TURN_END
+		parts = append([]part{parts[0], {end.End, event.Provenance_PROVENANCE_BOUNDARY}}, parts[1:]...)
+	}
+	out.Segments = segments(spans, parts)
+	return out, nil
+}

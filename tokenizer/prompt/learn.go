@@ -1,0 +1,209 @@
+package prompt
+
+import (
+	"errors"
+	"strings"
+
+	"turnlog.dev/schema/message"
+	"turnlog.dev/schema/rawjson"
+	"turnlog.dev/tokenizer/family"
+	"turnlog.dev/tokenizer/parse"
+)
+
+// The words of the stand-ins that templates are probed with. No template gives
+// them a meaning, trims them or escapes them.
+const (
+	system = "turnlogsystem"
+	query  = "turnlogquery"
+	reply  = "turnlogreply"
+	more   = "turnlogmore"
+	result = "turnlogresult"
+	tool   = "turnlogtool"
+)
+
+// heads are the texts that messages begin with, by role.
+type heads struct {
+	system, user, assistant, tool string
+	// again is what a tool result begins with right behind another one.
+	again string
+}
+
+func say(role message.Role, text string) message.Message {
+	return message.Message{Role: role, Content: message.TextContent(text)}
+}
+
+func calling(args string, ids ...string) message.Message {
+	m := say(message.Assistant, "")
+	for _, id := range ids {
+		m.Calls = append(m.Calls, message.Call{ID: id, Name: tool, Arguments: args})
+	}
+	return m
+}
+
+func answering(id, text string) message.Message {
+	m := say(message.Tool, text)
+	m.CallID, m.Name = id, tool
+	return m
+}
+
+// definition is the stand-in for a request's tools.
+var definition = message.Definition{Name: tool, Raw: []byte(
+	`{"type":"function","function":{"name":"` + tool + `","description":"","parameters":{"type":"object","properties":{}}}}`)}
+
+// callID is nine letters and digits, which one family insists on.
+const callID = "turnlog00"
+
+func (a *Assembler) render(messages []message.Message, tools []message.Definition, generate bool, o Options) (string, error) {
+	return a.m.Renderer.Render(Input{Messages: messages, Tools: tools, Generate: generate, Kwargs: a.kwargs(o), Time: o.Time})
+}
+
+// kwargs are the request's arguments with the policy's on top.
+func (a *Assembler) kwargs(o Options) []byte {
+	pins := a.m.Family.Keep
+	if a.m.Policy != Keep || pins == nil {
+		return o.Kwargs
+	}
+	if rawjson.KindOf(o.Kwargs) != rawjson.Object {
+		return pins
+	}
+	var sets []rawjson.Set
+	for k, v := range rawjson.Members(pins) {
+		sets = append(sets, rawjson.Set{Key: k, Value: v})
+	}
+	return rawjson.Splice(nil, o.Kwargs, sets...)
+}
+
+// learn renders short conversations and remembers what they show.
+func (a *Assembler) learn() error {
+	user, answer := say(message.User, query), say(message.Assistant, reply)
+	next := say(message.User, more)
+	opened, err := a.render([]message.Message{user}, nil, true, Options{})
+	if err != nil {
+		return err
+	}
+	at := strings.Index(opened, query)
+	if at < 0 {
+		return errors.New("the template leaves out what the user says")
+	}
+	generate := a.head(opened[at+len(query):])
+
+	chat, err := a.render([]message.Message{user, answer, next}, nil, true, Options{})
+	if err != nil {
+		return err
+	}
+	closed, err := a.render([]message.Message{user, answer}, nil, false, Options{})
+	if err != nil {
+		return err
+	}
+	// The token that ends a turn is known from the family or shows here; where a
+	// turn has none, the next message's first token takes its part.
+	tail, follows := behind(closed, reply), behind(chat, reply)
+	if !a.known(tail) {
+		if _, id, ok := a.firstAdded(tail); ok {
+			a.closes(id)
+		}
+	}
+	a.opens = !a.known(tail)
+	if a.opens && !a.known(follows) {
+		if _, id, ok := a.firstAdded(follows); ok {
+			a.closes(id)
+			a.trim[id] = true
+		}
+	}
+	a.heads.assistant = common(a.head(between(chat, query, reply)), generate)
+	a.heads.user = a.head(between(chat, reply, more))
+	_, err = a.Extend(Parent{Len: 1, Tail: []uint32{0}, Answer: answer}, message.Conversation{}, []message.Message{next}, Options{})
+	a.ability.Extends = err == nil
+
+	note := say(message.System, system)
+	if s, err := a.render([]message.Message{user, answer, note, next}, nil, true, Options{}); err == nil {
+		a.heads.system = a.head(between(s, reply, system))
+		a.ability.SystemInside = a.heads.system != "" && strings.Index(s, system) > strings.Index(s, reply)
+	}
+	tools := []message.Definition{definition}
+	used := []message.Message{user, calling(`{"turnlog":"`+reply+`"}`, callID), answering(callID, result), next}
+	if s, err := a.render(used, tools, true, Options{}); err == nil {
+		a.heads.tool = a.head(between(s, reply, result))
+	}
+	used = []message.Message{
+		user, calling(`{"turnlog":"`+reply+`"}`, callID, callID[:8]+"1"),
+		answering(callID, result), answering(callID[:8]+"1", more),
+	}
+	if s, err := a.render(used, tools, true, Options{}); err == nil {
+		a.heads.again = a.head(between(s, result, more))
+	}
+	parts := user
+	parts.Content = message.Content{Form: message.List, Parts: []message.Part{
+		{Type: "text", Text: query[:4]}, {Type: "text", Text: query[4:]},
+	}}
+	s, err := a.render([]message.Message{parts}, nil, true, Options{})
+	a.ability.Parts = err == nil && s == opened
+	return nil
+}
+
+// known reports whether the text holds a token that is known to end a turn.
+func (a *Assembler) known(text string) bool {
+	at, _ := a.closer(text)
+	return at >= 0
+}
+
+// head is where a message begins in the text between the content of the
+// message before and its own: at the first added token behind the token that
+// ends a turn.
+func (a *Assembler) head(joint string) string {
+	if at, n := a.closer(joint); at >= 0 && !a.opens {
+		joint = joint[at+n:]
+	}
+	if at, _, ok := a.firstAdded(joint); ok {
+		joint = joint[at:]
+	}
+	return joint
+}
+
+func (a *Assembler) firstAdded(text string) (at int, id uint32, ok bool) {
+	for _, s := range a.m.Tokenizer.EncodeSpans(text) {
+		if a.added[s.ID] {
+			return s.Start, s.ID, true
+		}
+	}
+	return 0, 0, false
+}
+
+// format is the family's, or, for a family that is not known, the one that
+// reads back what the template writes for a call.
+func (a *Assembler) format() parse.Format {
+	if a.m.Family.Name != family.Generic.Name {
+		return a.m.Family.Format
+	}
+	return a.m.Family.Format
+}
+
+// behind is the text behind the last s.
+func behind(text, s string) string {
+	if at := strings.LastIndex(text, s); at >= 0 {
+		return text[at+len(s):]
+	}
+	return ""
+}
+
+// between is the text between a and the b behind it.
+func between(text, a, b string) string {
+	at := strings.LastIndex(text, a)
+	if at < 0 {
+		return ""
+	}
+	joint, _, ok := strings.Cut(text[at+len(a):], b)
+	if !ok {
+		return ""
+	}
+	return joint
+}
+
+// common is the longest common prefix of a and b, cut to whole characters.
+func common(a, b string) string {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return strings.ToValidUTF8(a[:n], "")
+}

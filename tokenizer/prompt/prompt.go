@@ -1,0 +1,139 @@
+// Package prompt makes the ids of a model call's prompt so that no sampled id
+// ever changes.
+//
+// The first call of a conversation is rendered and encoded as a whole (Root).
+// Every further call begins with the ids of the call before, prompt and
+// completion, exactly as they were; only what is new is rendered (Extend): the
+// end of the assistant's turn where it was cut, the new messages, and the
+// generation prompt. The new text is the difference between two short renders
+// with a stand-in for the history, taken behind the assistant's turn end. That
+// end is an added token, and nothing that tokenizers do crosses an added token,
+// so the new ids are those that a render of the whole would have there; and the
+// work does not depend on the length of the history.
+//
+// README.md tells why histories must not be encoded again, and what differs
+// between families.
+package prompt
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/message"
+	"turnlog.dev/tokenizer"
+	"turnlog.dev/tokenizer/family"
+)
+
+// Prompt is the prompt of one call.
+type Prompt struct {
+	// Keep is how many of the parent's ids, prompt and completion, the prompt
+	// begins with; 0 for a root.
+	Keep int
+	// Segments are the ids behind those.
+	Segments []Segment
+}
+
+// Segment is a run of ids of one provenance.
+type Segment struct {
+	Provenance event.Provenance
+	IDs        []uint32
+}
+
+// Len is the number of ids of the whole prompt.
+func (p Prompt) Len() int {
+	n := p.Keep
+	for _, s := range p.Segments {
+		n += len(s.IDs)
+	}
+	return n
+}
+
+// Parent is what Extend needs of the call that is continued.
+type Parent struct {
+	// Len is the number of its ids, prompt and completion.
+	Len int
+	// Tail are the last of its ids; one is enough.
+	Tail []uint32
+	// Answer is what it said.
+	Answer message.Message
+	// Thought says that the ids hold thinking that a vendor's template might
+	// leave out of the history: in Answer or before. Policy vendor needs it.
+	Thought bool
+	// FinishReason is the engine's. Whether the turn was cut is taken from the
+	// last id, since engines differ in what they call it.
+	FinishReason string
+}
+
+// Options are the arguments of one call's template.
+type Options struct {
+	// Kwargs is a JSON object of template arguments, or nil.
+	Kwargs []byte
+	// Time is what the template takes for now. The calls of a conversation
+	// must give the same, or the head would change.
+	Time time.Time
+}
+
+// Renderer renders conversations as one checkpoint's template does. It is safe
+// for concurrent use, and the same arguments give the same text.
+type Renderer interface {
+	Render(Input) (string, error)
+}
+
+// Input is what a Renderer renders.
+type Input struct {
+	Messages []message.Message
+	Tools    []message.Definition
+	// Generate asks for the generation prompt behind the messages.
+	Generate bool
+	Kwargs   []byte
+	Time     time.Time
+}
+
+// Policy says what becomes of a history that the vendor's template would write
+// otherwise than it was sampled.
+type Policy string
+
+// The policies.
+const (
+	// Keep leaves sampled ids, thinking included, where they are.
+	Keep Policy = "keep"
+	// Vendor lets the template rewrite: Extend then reports
+	// NotAppendOnlyError, and the caller makes a new root.
+	Vendor Policy = "vendor"
+)
+
+// Model is what an Assembler works with.
+type Model struct {
+	Renderer  Renderer
+	Tokenizer tokenizer.Tokenizer
+	Family    family.Family
+	// Policy is Keep if empty.
+	Policy Policy
+	// StopTokens are ids that end a turn besides the family's: eos_token_id of
+	// generation_config.json.
+	StopTokens []uint32
+}
+
+// NotAppendOnlyError says that the new messages cannot be put behind the
+// parent's ids: the template would change what stands there. The caller makes
+// a new root.
+type NotAppendOnlyError struct {
+	Reason string
+}
+
+func (e *NotAppendOnlyError) Error() string { return "prompt: not append-only: " + e.Reason }
+
+// Errors of conversations that a model cannot express. They are wrapped.
+var (
+	// ErrSystemInside is a system message behind the first other message,
+	// which the template refuses or leaves out.
+	ErrSystemInside = errors.New("the model's template takes no system message inside a conversation")
+	// ErrContent is content other than text that the template does not render.
+	ErrContent = errors.New("the model's template takes text only")
+	// ErrUnknownTool is a reference to a tool that the request does not define.
+	ErrUnknownTool = errors.New("a result refers to a tool that is not defined")
+)
+
+func fault(op string, err error) error { return fmt.Errorf("prompt: %s: %w", op, err) }
