@@ -1,0 +1,230 @@
+package session_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"turnlog.dev/gateway/session"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal/mem"
+	"turnlog.dev/schema/message"
+	"turnlog.dev/schema/tree"
+)
+
+// conversation builds histories by hand: "u:text", "a:text", "s:text" and
+// messages.
+func conversation(list ...any) message.Conversation {
+	var all []message.Message
+	for _, x := range list {
+		switch x := x.(type) {
+		case string:
+			role := map[byte]message.Role{'u': message.User, 'a': message.Assistant, 's': message.System}[x[0]]
+			all = append(all, message.Message{Role: role, Content: message.TextContent(x[2:])})
+		case message.Message:
+			all = append(all, x)
+		}
+	}
+	return message.Split(all, nil)
+}
+
+func calls(ids ...string) message.Message {
+	m := message.Message{Role: message.Assistant}
+	for _, id := range ids {
+		m.Calls = append(m.Calls, message.Call{ID: id, Name: "f", Arguments: `{"a": 1.0}`})
+	}
+	return m
+}
+
+func result(id, text string) message.Message {
+	return message.Message{Role: message.Tool, CallID: id, Content: message.TextContent(text)}
+}
+
+// world is one session on a journal, seen by one gateway or more.
+type world struct {
+	t     *testing.T
+	j     *mem.Journal
+	store *session.Store
+	n     int
+}
+
+func newWorld(t *testing.T) *world {
+	j := mem.New(mem.Options{})
+	w := &world{t: t, j: j, store: session.NewStore(j, 1<<20)}
+	ev := &event.Event{Id: "open", Session: "s", Run: "r"}
+	ev.Body = &event.Event_SessionOpened{SessionOpened: &event.SessionOpened{}}
+	require.NoError(t, w.store.Open(t.Context(), ev, func(*session.Session, bool) error { return nil }))
+	return w
+}
+
+func (w *world) use(fn func(*session.Session)) {
+	require.NoError(w.t, w.store.Use(w.t.Context(), "s", func(s *session.Session) error { fn(s); return nil }))
+}
+
+func (w *world) match(c message.Conversation) (m session.Match, known bool) {
+	w.use(func(s *session.Session) { m, known = s.Match(c) })
+	return m, known
+}
+
+// turn commits a turn for a history and returns its id.
+func (w *world) turn(c message.Conversation, answer message.Message) string {
+	m, _ := w.match(c)
+	w.n++
+	id := fmt.Sprintf("t%d", w.n)
+	head := c.Head.Hash()
+	committed := &event.TurnCommitted{
+		Turn:       id,
+		Segments:   []*event.Segment{{Ids: event.AppendIDs(nil, []uint32{1, 2})}},
+		Completion: &event.Completion{Ids: event.AppendIDs(nil, []uint32{3})},
+		Conversation: &event.Conversation{
+			Head: head[:], Keep: uint32(m.Keep), Answer: answer.AppendJSON(nil),
+		},
+	}
+	for _, x := range m.Added {
+		committed.Conversation.Messages = append(committed.Conversation.Messages, x.AppendJSON(nil))
+	}
+	if m.Parent != nil {
+		committed.Parent, committed.ParentKeep = m.Parent.ID, uint32(m.Parent.Len)
+		committed.Base = &event.Base{Turn: m.Parent.ID, Keep: uint32(m.Parent.Len)}
+	}
+	ev := &event.Event{Id: id, Session: "s", Body: &event.Event_TurnCommitted{TurnCommitted: committed}}
+	w.use(func(s *session.Session) {
+		require.NoError(w.t, s.Append(w.t.Context(), func(*tree.Tree) (*event.Event, error) { return ev, nil }))
+	})
+	return id
+}
+
+func say(s string) message.Message {
+	return message.Message{Role: message.Assistant, Content: message.TextContent(s)}
+}
+
+func (w *world) expect(c message.Conversation, parent, decision, reason string, tolerances ...string) session.Match {
+	w.t.Helper()
+	m, _ := w.match(c)
+	got := ""
+	if m.Parent != nil {
+		got = m.Parent.ID
+	}
+	require.Equal(w.t, parent, got)
+	require.Equal(w.t, decision, m.Decision)
+	require.Equal(w.t, reason, m.Reason)
+	require.Equal(w.t, tolerances, m.Tolerances)
+	return m
+}
+
+func TestAHistoryContinuesTheTurnThatItRepeats(t *testing.T) {
+	w := newWorld(t)
+	w.expect(conversation("s:x", "u:1"), "", session.Root, session.FirstTurn)
+	w.turn(conversation("s:x", "u:1"), say("A"))
+	w.turn(conversation("s:x", "u:1", "a:A", "u:2"), say("B"))
+	m := w.expect(conversation("s:x", "u:1", "a:A", "u:2", "a:B", "u:3"), "t2", session.Extend, "")
+	require.Len(t, m.Added, 1)
+	require.Equal(t, 4, m.Keep)
+}
+
+func TestNoHistoryIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.turn(conversation("s:x", "u:1"), say("A"))
+	w.turn(conversation("s:x", "u:1", "a:A", "u:2"), say("B"))
+	w.turn(conversation("s:x", "u:1", "a:A", "u:2", "a:B", "u:3"), say("C"))
+
+	w.expect(conversation("s:x", "u:1"), "", session.Root, session.Resample)
+	w.expect(conversation("s:x", "u:1", "a:A", "u:2"), "t1", session.Branch, session.Resample)
+	w.expect(conversation("s:x", "u:1", "a:A", "u:other"), "t1", session.Branch, session.Rewind)
+	w.expect(conversation("s:y", "u:1", "a:A", "u:2"), "", session.Root, session.HeadChanged)
+	w.expect(conversation("s:x", "u:else"), "", session.Root, session.NewConversation)
+	w.expect(conversation("s:x", "u:summary", "a:foreign", "u:go"), "", session.Root, session.HistoryRewritten)
+	m := w.expect(conversation("s:x", "u:1", "a:A", "u:2", "a:edited", "u:3"), "t1", session.Branch, session.HistoryRewritten)
+	require.Len(t, m.Added, 3)
+}
+
+func TestWhatClientsChangeIsNamed(t *testing.T) {
+	w := newWorld(t)
+	answer := calls("c1", "c2")
+	answer.Reasoning = "hm "
+	w.turn(conversation("u:go"), answer)
+	with := func(change func(*message.Message), results ...any) message.Conversation {
+		a := calls("c1", "c2")
+		a.Reasoning = "hm "
+		change(&a)
+		return conversation(append([]any{"u:go", a}, results...)...)
+	}
+	same := func(*message.Message) {}
+	in := []any{result("c1", "1"), result("c2", "2")}
+	w.expect(with(same, in...), "t1", session.Extend, "")
+	m := w.expect(with(same, result("c2", "2"), result("c1", "1")), "t1", session.Extend, "", session.ResultOrder)
+	require.Equal(t, "c1", m.Added[0].CallID, "results stand in the order of the calls")
+	w.expect(with(func(a *message.Message) { a.Reasoning = "" }, in...), "t1", session.Extend, "", session.DroppedReasoning)
+	w.expect(with(func(a *message.Message) { a.Reasoning = "hm" }, in...), "t1", session.Extend, "", session.TrailingSpace)
+	w.expect(with(func(a *message.Message) { a.Reasoning = "no" }, in...), "t1", session.Extend, "", session.ChangedReasoning)
+	w.expect(with(func(a *message.Message) { a.Content = message.TextContent("") }, in...), "t1", session.Extend, "", session.ContentForm)
+	m = w.expect(with(func(a *message.Message) { a.Calls[1].Arguments = `{"a":1}` }, in...), "t1", session.Extend, "", session.RespelledArguments)
+	require.False(t, m.Rewritten)
+	for _, other := range []string{`{"a":2}`, `{"a":1,"b":null}`, `{`, ``} {
+		m = w.expect(with(func(a *message.Message) { a.Calls[1].Arguments = other }, in...), "t1", session.Extend, "")
+		require.True(t, m.Rewritten, other)
+	}
+	m = w.expect(with(func(a *message.Message) { a.Calls[0].Name = "invalid" }, in...), "t1", session.Extend, "")
+	require.True(t, m.Rewritten)
+
+	list := conversation("u:go").Messages[0]
+	list.Content = message.Content{Form: message.List, Parts: []message.Part{{Type: "text", Text: "go\n"}}}
+	w.expect(conversation(list, answer, in[0], in[1]), "t1", session.Extend, "", session.ContentForm, session.TrailingSpace)
+}
+
+func TestEqualSiblingsAreAmbiguousUnlessOneNeverArrived(t *testing.T) {
+	w := newWorld(t)
+	w.turn(conversation("u:go"), say("A"))
+	w.turn(conversation("u:go"), say("A"))
+	m := w.expect(conversation("u:go", "a:A", "u:2"), "t2", session.Extend, "")
+	require.True(t, m.Ambiguous)
+
+	lost := &event.Event{Id: "lost", Session: "s", Body: &event.Event_DeliveryFailed{DeliveryFailed: &event.DeliveryFailed{Turn: "t2"}}}
+	w.use(func(s *session.Session) {
+		require.NoError(t, s.Append(t.Context(), func(*tree.Tree) (*event.Event, error) { return lost, nil }))
+	})
+	m = w.expect(conversation("u:go", "a:A", "u:2"), "t1", session.Extend, "")
+	require.False(t, m.Ambiguous)
+}
+
+func TestTwoGatewaysServeOneSession(t *testing.T) {
+	one := newWorld(t)
+	two := &world{t: t, j: one.j, store: session.NewStore(one.j, 1<<20), n: 100}
+	one.turn(conversation("u:1"), say("A"))
+	two.turn(conversation("u:1", "a:A", "u:2"), say("B")) // reads the session first
+	_, known := one.match(conversation("u:1", "a:A", "u:2", "a:B", "u:3"))
+	require.False(t, known, "an answer of the other gateway")
+	one.use(func(s *session.Session) { require.NoError(t, s.CatchUp(t.Context())) })
+	one.expect(conversation("u:1", "a:A", "u:2", "a:B", "u:3"), "t101", session.Extend, "")
+
+	// Both append from the same view: the loser catches up, nothing is lost.
+	two.turn(conversation("u:1", "a:A", "u:2", "a:B", "u:3"), say("C"))
+	one.turn(conversation("u:1", "a:A", "u:2", "a:B", "u:4"), say("D"))
+	for _, w := range []*world{one, two} {
+		w.use(func(s *session.Session) {
+			require.NoError(t, s.CatchUp(t.Context()))
+			require.NoError(t, s.View(func(tr *tree.Tree) error { require.Len(t, tr.Turns, 4); return nil }))
+		})
+	}
+}
+
+func TestAnEvictedSessionComesBackFromTheLog(t *testing.T) {
+	w := newWorld(t)
+	w.turn(conversation("u:1"), say("A"))
+	w.store = session.NewStore(w.j, 1) // room for nothing
+	for range 3 {
+		w.expect(conversation("u:1", "a:A", "u:2"), "t1", session.Extend, "")
+		require.Zero(t, w.store.Len())
+		require.Zero(t, w.store.Bytes())
+	}
+}
+
+func TestAnUnknownSessionIsUnknown(t *testing.T) {
+	w := newWorld(t)
+	for _, id := range []string{"nobody", "", "a/b", "run:r"} {
+		err := w.store.Use(context.Background(), id, func(*session.Session) error { return nil })
+		require.ErrorIs(t, err, session.ErrUnknown, "%q", id)
+	}
+}
