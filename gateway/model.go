@@ -3,7 +3,6 @@ package gateway
 import (
 	"turnlog.dev/gateway/engine"
 	"turnlog.dev/tokenizer"
-	"turnlog.dev/tokenizer/parse"
 	"turnlog.dev/tokenizer/prompt"
 )
 
@@ -12,21 +11,16 @@ type Model struct {
 	Name string
 	// Aliases are other names that clients may use, with * for any text.
 	Aliases []string
-	// Tokenizer, Prompts and Parser are the model's format; all are nil for a
-	// model whose engine takes text.
+	// Tokenizer and Prompts are the model's format.
 	Tokenizer tokenizer.Tokenizer
 	Prompts   *prompt.Assembler
-	Parser    func(kwargs []byte) parse.Parser
-	// StopTokens end an answer.
-	StopTokens []uint32
 	// Family, TokenizerID and TemplateID are recorded with every turn.
 	Family, TokenizerID, TemplateID string
 	// ContextLength in tokens; 0 is unknown.
 	ContextLength int
 	// SamplingDefault and SamplingOverride are JSON objects; see ModelPolicy.
 	SamplingDefault, SamplingOverride []byte
-	// LogprobKind is what the pool's engines say about their logprobs.
-	Pool Pool
+	Pool                              Pool
 	// Created is shown in lists of models, seconds since 1970.
 	Created int64
 }

@@ -103,7 +103,7 @@ type turn struct {
 	req     Request
 	model   *Model
 	id      string
-	run_    string
+	runID   string // the session's run
 	match   session.Match
 	prompt  prompt.Prompt
 	ids     []uint32 // the whole prompt
@@ -122,7 +122,7 @@ func (g *Gateway) plan(ctx context.Context, s *session.Session, req Request) (*t
 	t := &turn{g: g, session: s, req: req, id: "t-" + g.deps.NewID()}
 	var policy *event.ModelPolicy
 	err := s.View(func(tree *tree.Tree) error {
-		t.run_, policy = tree.Run, tree.Opened.GetModelPolicy()
+		t.runID, policy = tree.Run, tree.Opened.GetModelPolicy()
 		return g.admit(tree)
 	})
 	if errors.Is(err, errLimit) {
@@ -273,13 +273,13 @@ func (t *turn) sampling(policy *event.ModelPolicy) (err error) {
 		t.params.MaxTokens = limit
 		t.used = mergeSampling(t.used, fmt.Appendf(nil, `{"max_tokens":%d}`, limit))
 	}
-	t.params.StopTokens = append(t.params.StopTokens, t.model.StopTokens...)
+	t.params.StopTokens = append(t.params.StopTokens, t.model.Prompts.StopTokens()...)
 	return nil
 }
 
 // run has the engine sample, appends the turn and returns the answer.
 func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer, error) {
-	t.parser = t.model.Parser(t.req.Kwargs)
+	t.parser = t.model.Prompts.Parser(t.prompt, t.req.Conversation.Head.Tools)
 	t.sent = t.g.deps.Now()
 	generated, err := t.generate(ctx, early)
 	if err != nil {
@@ -337,7 +337,7 @@ func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (Gen
 func (t *turn) commit(ctx context.Context, c *event.TurnCommitted) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.g.cfg.AppendTimeout)
 	defer cancel()
-	ev := t.g.event(t.id, t.run_, t.req.Session)
+	ev := t.g.event(t.id, t.runID, t.req.Session)
 	closed := false
 	err := t.session.Append(ctx, func(tree *tree.Tree) (*event.Event, error) {
 		if closed = tree.Closed != nil; closed {
@@ -371,7 +371,7 @@ func (t *turn) abort(ctx context.Context, generated Generated, cause error) erro
 	partial.Completion.FinishReason = "abort"
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.g.cfg.AppendTimeout)
 	defer cancel()
-	ev := t.g.event(t.id, t.run_, t.req.Session)
+	ev := t.g.event(t.id, t.runID, t.req.Session)
 	err := t.session.Append(ctx, func(tree *tree.Tree) (*event.Event, error) {
 		inlineDefinitions(partial, t.req.Conversation, tree)
 		ev.Body = &event.Event_TurnAborted{TurnAborted: &event.TurnAborted{
