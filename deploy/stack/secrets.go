@@ -1,0 +1,83 @@
+package stack
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"turnlog.dev/gateway"
+)
+
+// keys reads the admin keys and the seed of the session keys, and makes the
+// files that do not exist yet.
+func keys(adminFile, seedFile string) (*gateway.Keys, error) {
+	admin, err := secret(adminFile, "tla-")
+	if err != nil {
+		return nil, err
+	}
+	seed, err := secret(seedFile, "")
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for s := bufio.NewScanner(bytes.NewReader(admin)); s.Scan(); {
+		if key := strings.TrimSpace(s.Text()); key != "" && !strings.HasPrefix(key, "#") {
+			list = append(list, key)
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s holds no key: write one on a line of its own, or remove the file to have one made", adminFile)
+	}
+	return gateway.NewKeys(bytes.TrimSpace(seed), list...), nil
+}
+
+// AdminKey returns the first admin key of a file.
+func AdminKey(file string) (string, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("admin key: %w", err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		if key := strings.TrimSpace(line); key != "" && !strings.HasPrefix(key, "#") {
+			return key, nil
+		}
+	}
+	return "", fmt.Errorf("admin key: %s holds none", file)
+}
+
+// secret reads a file of 0600, or makes it with 256 random bits. Of several
+// processes that make it at once, one does.
+func secret(file, prefix string) ([]byte, error) {
+	raw, err := os.ReadFile(file)
+	switch {
+	case err == nil && len(bytes.TrimSpace(raw)) == 0:
+		return nil, fmt.Errorf("%s is empty: remove it to have it made again", file)
+	case err == nil || !errors.Is(err, fs.ErrNotExist):
+		return raw, err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return nil, err
+	}
+	var b [32]byte
+	rand.Read(b[:])
+	tmp, err := os.CreateTemp(filepath.Dir(file), ".key-*") // mode 0600
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.WriteString(prefix + hex.EncodeToString(b[:]) + "\n")
+	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
+		return nil, err
+	}
+	if err := os.Link(tmp.Name(), file); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	return os.ReadFile(file)
+}
