@@ -98,6 +98,7 @@ type Gateway struct {
 	cfg      Config
 	deps     Deps
 	sessions *session.Store
+	flights  flights
 	stats    stats
 }
 

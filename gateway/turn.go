@@ -58,7 +58,10 @@ type Answer struct {
 	PromptTokens, CachedTokens, CompletionTokens int
 	IDs                                          []uint32
 	Logprobs                                     []float32
-	Tokens                                       func(id uint32) []byte
+	// Tokens returns the bytes of an id.
+	Tokens func(id uint32) []byte
+	// Repeated says that the answer was committed before, for the same request.
+	Repeated bool
 }
 
 type stats struct {
@@ -83,17 +86,31 @@ func (g *Gateway) Stats() Stats {
 // or that nobody knows. If ctx ends or early fails while the engine samples,
 // what was sampled is recorded as an aborted turn.
 func (g *Gateway) Complete(ctx context.Context, req Request, early func(parse.Delta) error) (answer *Answer, err error) {
-	err = g.sessions.Use(ctx, req.Session, func(s *session.Session) error {
-		t, err := g.plan(ctx, s, req)
-		if err == nil {
-			answer, err = t.run(ctx, early)
-		}
-		return err
+	answer, err = g.once(ctx, req, early, func() (answer *Answer, err error) {
+		err = g.sessions.Use(ctx, req.Session, func(s *session.Session) error {
+			answer, err = g.complete(ctx, s, req, early)
+			return err
+		})
+		return answer, err
 	})
 	if err != nil {
 		g.stats.failed.Add(1)
 	}
 	return answer, err
+}
+
+func (g *Gateway) complete(ctx context.Context, s *session.Session, req Request, early func(parse.Delta) error) (*Answer, error) {
+	if a, err := g.repeated(s, req); a != nil || err != nil {
+		if err == nil {
+			err = replay(a, early)
+		}
+		return a, err
+	}
+	t, err := g.plan(ctx, s, req)
+	if err != nil {
+		return nil, err
+	}
+	return t.run(ctx, early)
 }
 
 // turn is one model call on its way.

@@ -112,6 +112,8 @@ func (s *Session) add(t *tree.Turn) error {
 			s.modelIDs[c.ID] = c.ModelID
 		}
 	}
+	body := string(t.Committed.GetRequest().GetBodyHash())
+	s.bodies[body] = append(s.bodies[body], t)
 	s.nodes[t] = n
 	s.prompts[prompt] = append(s.prompts[prompt], n)
 	s.answers[chain] = append(s.answers[chain], n)

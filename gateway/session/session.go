@@ -43,6 +43,8 @@ type Session struct {
 	answers   map[message.Hash][]*node // by the history that ends in the answer
 	prompts   map[message.Hash][]*node // by the history that the turn answered
 	modelIDs  map[string]string        // by the id that the client knows
+	bodies    map[string][]*tree.Turn  // by the hash of the request's body
+	again     map[string]bool          // undelivered turns that were given again
 	damaged   error
 }
 
@@ -55,6 +57,8 @@ func newSession(id string, j journal.Journal) *Session {
 		answers:  map[message.Hash][]*node{},
 		prompts:  map[message.Hash][]*node{},
 		modelIDs: map[string]string{},
+		bodies:   map[string][]*tree.Turn{},
+		again:    map[string]bool{},
 	}
 }
 
@@ -108,6 +112,34 @@ func (s *Session) ModelID(call string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.modelIDs[call]
+}
+
+// Repeated returns the turn that a request asks for again: one with the same
+// idempotency key, one with the same request id and body, or, once, one with
+// the same body whose answer did not arrive. It is nil for a new request. An
+// answer that was cut or empty is not given again: the client may have
+// repeated the request because of it.
+func (s *Session) Repeated(idempotencyKey, requestID string, body []byte) *tree.Turn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	same := s.bodies[string(body)]
+	for i := len(s.tree.Turns) - 1; i >= 0 && idempotencyKey != ""; i-- {
+		if t := s.tree.Turns[i]; t.Committed.GetRequest().GetIdempotencyKey() == idempotencyKey {
+			return t
+		}
+	}
+	for i := len(same) - 1; i >= 0; i-- {
+		t := same[i]
+		if requestID != "" && t.Committed.GetRequest().GetRequestId() == requestID {
+			return t
+		}
+		complete := t.Committed.GetCompletion().GetFinishReason() != "length" && t.Len > t.PromptLen
+		if s.tree.Undelivered[t.ID] && len(t.Children) == 0 && complete && !s.again[t.ID] {
+			s.again[t.ID] = true
+			return t
+		}
+	}
+	return nil
 }
 
 // Append appends the event that build returns. Where the session has moved on,
