@@ -2,9 +2,12 @@ module turnlog.dev/recorder
 
 go 1.26.0
 
+require turnlog.dev/schema v0.0.0
+
 require (
-	turnlog.dev/schema v0.0.0
-	turnlog.dev/tokenizer v0.0.0
+	github.com/klauspost/compress v1.20.4 // indirect
+	golang.org/x/sync v0.25.0
+	google.golang.org/protobuf v1.36.12 // indirect
 )
 
 replace (

@@ -153,10 +153,17 @@ func (s *State) Adopt(e journal.Entry, recorded *event.TrajectoryUpdate) error {
 	return nil
 }
 
-// Park stops the fold as if the next event could not be folded, for an entry
-// that cannot even be read. Its update has no input but the place in the log.
-func (s *State) Park(at journal.Entry, fault *event.Fault) *event.TrajectoryUpdate {
-	s.park("", fault)
+// Park stops the fold for an entry that cannot even be read. Later entries may
+// then follow with a hole before them.
+func (s *State) Park(fault *event.Fault) {
+	if s.parked == nil {
+		s.parked = fault
+	}
+}
+
+// Unreadable is the update for an entry that is no event of this version. It
+// names the place in the log, since the event's id is unknown.
+func Unreadable(at journal.Entry, fault *event.Fault) *event.TrajectoryUpdate {
 	return &event.TrajectoryUpdate{
 		Input: &event.Input{
 			Kind:     string(event.KindUnknown),
@@ -164,8 +171,21 @@ func (s *State) Park(at journal.Entry, fault *event.Fault) *event.TrajectoryUpda
 			Stream:   at.Stream,
 			TimeUs:   at.Time.UnixMicro(),
 		},
-		Outputs: []*event.Output{{Output: &event.Output_Fault{Fault: s.parked}}},
+		Outputs: []*event.Output{{Output: &event.Output_Fault{Fault: fault}}},
 	}
+}
+
+// Refuse is the update for an event that Apply should not, or could not, fold.
+// A state that adopts it is parked.
+func Refuse(e journal.Entry, fault *event.Fault) *event.TrajectoryUpdate {
+	s := State{lost: map[string]uint64{}}
+	out := []*event.Output{{Output: &event.Output_Fault{Fault: fault}}}
+	if c := e.Event.GetTurnCommitted(); c != nil {
+		out = append(out, s.unfolded(c)...)
+	} else if e.Event.GetTurnAborted() != nil {
+		out = append(out, s.foldAside(e.Event)...)
+	}
+	return &event.TrajectoryUpdate{Input: input(e), Outputs: out}
 }
 
 // advance moves the tip over e and reports whether its event is new.
@@ -181,9 +201,7 @@ func (s *State) advance(e journal.Entry) (bool, error) {
 
 func (s *State) park(id string, fault *event.Fault) {
 	s.refused[id] = true
-	if s.parked == nil {
-		s.parked = fault
-	}
+	s.Park(fault)
 }
 
 func (s *State) fold(e journal.Entry) []*event.Output {
@@ -192,8 +210,9 @@ func (s *State) fold(e journal.Entry) []*event.Output {
 		return s.foldParked(e)
 	}
 	if err := s.tree.Apply(e); err != nil {
-		s.park(e.Event.GetId(), &event.Fault{Reason: FaultIllegal, Detail: err.Error()})
-		out := []*event.Output{{Output: &event.Output_Fault{Fault: s.parked}}}
+		fault := &event.Fault{Reason: FaultIllegal, Detail: err.Error()}
+		s.park(e.Event.GetId(), fault)
+		out := []*event.Output{{Output: &event.Output_Fault{Fault: fault}}}
 		if c := e.Event.GetTurnCommitted(); c != nil {
 			out = append(out, s.unfolded(c)...)
 		}

@@ -30,6 +30,10 @@ const (
 	FaultUnreadable = "unreadable"
 	FaultDisagree   = "disagree"
 	FaultTooLarge   = "too_large"
+	FaultPanic      = "panic"
+	// FaultBroken sessions cannot be read or written any more; only the dead
+	// letters say so.
+	FaultBroken = "broken"
 )
 
 // Why a grade is below A: the codes of grade_reasons. Some end in a colon and

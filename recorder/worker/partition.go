@@ -1,0 +1,288 @@
+package worker
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"turnlog.dev/schema/journal"
+)
+
+// Pending is what a journal.Subscription may offer besides: how many entries
+// of the partition wait to be delivered.
+type Pending interface {
+	Pending(ctx context.Context) (uint64, error)
+}
+
+// partition follows one partition. Its goroutine owns every field.
+type partition struct {
+	w  *Worker
+	id int
+
+	sessions map[string]*list.Element // of *session, in recent
+	recent   *list.List               // the front was used last
+	bytes    int
+
+	// dirty are the sessions whose row is to be written, must those without
+	// whose row no entry is acknowledged.
+	dirty     map[string]*session
+	must      bool
+	flushedAt time.Time
+	askedAt   time.Time // how many entries wait
+	// done is the last entry that was handled but not acknowledged.
+	done *journal.Delivery
+}
+
+func newPartition(w *Worker, id int) *partition {
+	return &partition{
+		w:        w,
+		id:       id,
+		sessions: map[string]*list.Element{},
+		recent:   list.New(),
+		dirty:    map[string]*session{},
+	}
+}
+
+// run subscribes, and again whenever the subscription has stalled.
+func (p *partition) run(ctx context.Context) error {
+	work, stop := p.w.drain(ctx)
+	defer stop()
+	for ctx.Err() == nil {
+		var sub journal.Subscription
+		err := p.w.retry(ctx, "subscribe", func() (err error) {
+			sub, err = p.w.deps.Turns.Subscribe(ctx, p.id, journal.SubscribeOptions{Group: p.w.cfg.Group})
+			return err
+		})
+		if err == nil {
+			err = p.follow(ctx, work, sub)
+			sub.Close()
+		}
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow handles batch after batch. It returns nil when ctx is done or the
+// subscription should be replaced.
+func (p *partition) follow(ctx, work context.Context, sub journal.Subscription) error {
+	// Another worker may have gone on with the partition since the last
+	// subscription; the fence would find out, one conflict a session.
+	p.forget()
+	for ctx.Err() == nil {
+		batch, err := p.fetch(ctx, sub)
+		if err != nil {
+			return err
+		}
+		if batch == nil {
+			if p.stalled(ctx, sub) {
+				return nil
+			}
+		} else if err := p.handle(work, batch); err != nil {
+			return err
+		}
+		if err := p.settle(work, sub); err != nil {
+			return err
+		}
+		p.evict()
+		p.measure(ctx, sub)
+	}
+	return nil
+}
+
+// fetch returns the next batch, or nil when there was none for a while.
+func (p *partition) fetch(ctx context.Context, sub journal.Subscription) (batch []journal.Delivery, err error) {
+	patience := p.w.cfg.StallAfter
+	if len(p.dirty) > 0 {
+		patience = min(patience, p.w.cfg.RegistryEvery)
+	}
+	err = p.w.retry(ctx, "fetch", func() error {
+		wait, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		batch, err = sub.Fetch(wait, p.w.cfg.Batch)
+		if err != nil && wait.Err() != nil {
+			return nil
+		}
+		return err
+	})
+	if ctx.Err() != nil {
+		return nil, nil
+	}
+	if len(batch) > 0 {
+		p.w.deps.Fault(PointFetched)
+	}
+	return batch, err
+}
+
+// handle folds a batch, each session in a lane of its own.
+func (p *partition) handle(ctx context.Context, batch []journal.Delivery) error {
+	slow := time.AfterFunc(p.w.cfg.StallAfter, func() {
+		p.w.log.Warn("batch takes long", "partition", p.id, "entries", len(batch))
+	})
+	defer slow.Stop()
+
+	lanes := map[string][]journal.Delivery{}
+	var order []*session
+	for _, d := range batch {
+		if journal.IsRunSession(d.Session) {
+			continue // read when a turn needs it
+		}
+		if lanes[d.Session] == nil {
+			order = append(order, p.session(d.Session))
+		}
+		lanes[d.Session] = append(lanes[d.Session], d)
+	}
+	var g errgroup.Group
+	for _, s := range order {
+		p.w.lanes <- struct{}{}
+		g.Go(func() error {
+			defer func() { <-p.w.lanes }()
+			return s.handle(ctx, lanes[s.id])
+		})
+	}
+	err := g.Wait()
+	for _, s := range order {
+		p.bytes += s.measure()
+		if s.changed {
+			p.dirty[s.id] = s
+			p.must = p.must || s.notable
+			s.changed, s.notable = false, false
+		}
+	}
+	if err != nil {
+		return err
+	}
+	p.done = &batch[len(batch)-1]
+	return nil
+}
+
+// settle writes the rows that are due and acknowledges what is done.
+func (p *partition) settle(ctx context.Context, sub journal.Subscription) error {
+	now := time.Now()
+	if len(p.dirty) > 0 && (p.must || now.Sub(p.flushedAt) >= p.w.cfg.RegistryEvery) {
+		p.flushedAt = now
+		if err := p.flush(ctx); err != nil {
+			p.w.log.Warn("registry not written", "partition", p.id, "error", err)
+			if p.must {
+				return nil // not acknowledged either
+			}
+		}
+	}
+	if p.done == nil {
+		return nil
+	}
+	err := sub.Ack(ctx, *p.done)
+	switch {
+	case err == nil:
+		p.w.deps.Fault(PointAcked)
+		p.note(*p.done)
+		p.done = nil
+	case errors.Is(err, journal.ErrClosed):
+		return err
+	default:
+		// The next one covers it.
+		p.w.meter.add(func(s *Stats) { s.Retries++ })
+	}
+	return nil
+}
+
+func (p *partition) flush(ctx context.Context) error {
+	if p.w.deps.Registry == nil {
+		clear(p.dirty)
+		p.must = false
+		return nil
+	}
+	for id, s := range p.dirty {
+		if s.state != nil {
+			if err := p.w.deps.Registry.Put(ctx, row(s)); err != nil {
+				return err
+			}
+		}
+		delete(p.dirty, id)
+	}
+	p.must = false
+	p.w.deps.Fault(PointRegistered)
+	return nil
+}
+
+// session returns the session from the cache, or an empty one.
+func (p *partition) session(id string) *session {
+	if e, ok := p.sessions[id]; ok {
+		p.recent.MoveToFront(e)
+		return e.Value.(*session)
+	}
+	s := &session{w: p.w, id: id}
+	p.sessions[id] = p.recent.PushFront(s)
+	return s
+}
+
+// evict forgets the sessions that were not used for longest.
+func (p *partition) evict() {
+	limit := p.w.cfg.CacheBytes / len(p.w.cfg.Partitions)
+	for e := p.recent.Back(); e != nil && p.bytes > limit; {
+		s, before := e.Value.(*session), e.Prev()
+		if p.dirty[s.id] == nil {
+			p.recent.Remove(e)
+			delete(p.sessions, s.id)
+			p.bytes -= s.bytes
+		}
+		e = before
+	}
+}
+
+func (p *partition) forget() {
+	clear(p.sessions)
+	clear(p.dirty)
+	p.recent.Init()
+	p.bytes, p.must, p.done = 0, false, nil
+}
+
+// stalled reports a subscription that gives nothing although entries wait.
+func (p *partition) stalled(ctx context.Context, sub journal.Subscription) bool {
+	s, ok := sub.(Pending)
+	if !ok || len(p.dirty) > 0 {
+		return false
+	}
+	n, err := s.Pending(ctx)
+	if err != nil || n == 0 {
+		return false
+	}
+	p.w.meter.add(func(s *Stats) { s.Stalls++ })
+	p.w.log.Warn("subscription stalled", "partition", p.id, "pending", n)
+	return true
+}
+
+// note remembers how far the partition is.
+func (p *partition) note(d journal.Delivery) {
+	lag := max(time.Since(d.Time), 0)
+	p.w.meter.add(func(s *Stats) {
+		at := s.Partitions[p.id]
+		at.Position, at.Time, at.Lag = d.Tip.Position, d.Time, lag
+		s.Partitions[p.id] = at
+	})
+}
+
+// measure updates what Stats says of the partition.
+func (p *partition) measure(ctx context.Context, sub journal.Subscription) {
+	pending, known := int64(-1), false
+	if s, ok := sub.(Pending); ok && time.Since(p.askedAt) >= p.w.cfg.RegistryEvery {
+		if n, err := s.Pending(ctx); err == nil {
+			pending, known = int64(n), true
+		}
+		p.askedAt = time.Now()
+	} else {
+		known = !ok
+	}
+	p.w.meter.add(func(s *Stats) {
+		at := s.Partitions[p.id]
+		if known {
+			at.Pending = pending
+		}
+		at.cached, at.cachedBytes = p.recent.Len(), p.bytes
+		s.Partitions[p.id] = at
+	})
+}

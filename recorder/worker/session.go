@@ -1,0 +1,343 @@
+package worker
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"turnlog.dev/recorder/deadletter"
+	"turnlog.dev/recorder/fold"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
+)
+
+// Producer is what the recorder's events say who wrote them.
+const Producer = "recorder"
+
+// UnreadableID is the id of the update that parks a session for an entry that
+// could not be read.
+const UnreadableID = "u:unreadable"
+
+// UpdateID is the id of the update that is made from an input event.
+func UpdateID(input string) string {
+	const longest = 128 // of what a journal takes
+	if id := "u:" + input; len(id) <= longest {
+		return id
+	}
+	h := sha256.Sum256([]byte(input))
+	return "u:sha256:" + hex.EncodeToString(h[:])
+}
+
+// errMoved says that the output session does not end where it was thought to.
+var errMoved = errors.New("recorder: the trajectory has moved on")
+
+// session is one session in the cache. One lane at a time uses it.
+type session struct {
+	w  *Worker
+	id string
+
+	// state is nil until the session is read.
+	state *fold.State
+	// out is the end of the output session.
+	out journal.Tip
+	// recorded are the updates that were found there and not adopted yet, by
+	// their own id.
+	recorded map[string]*event.Event
+	// broken sessions cannot be read or written any more; their entries go to
+	// the dead letters.
+	broken error
+
+	// reread is set once the state has been dropped: there is a record.
+	reread bool
+
+	bytes            int
+	changed, notable bool
+}
+
+// measure updates the estimate of the memory held and returns the difference.
+func (s *session) measure() int {
+	n := 512
+	if s.state != nil {
+		n += s.state.Bytes()
+	}
+	d := n - s.bytes
+	s.bytes = n
+	return d
+}
+
+// handle brings the output session up to the last of the deliveries.
+func (s *session) handle(ctx context.Context, batch []journal.Delivery) error {
+	for _, d := range batch {
+		if s.broken != nil {
+			if err := s.deadLetter(ctx, letter(d, fold.FaultBroken, s.broken)); err != nil {
+				return err
+			}
+			continue
+		}
+		err := s.deliver(ctx, d)
+		for errors.Is(err, errMoved) {
+			// Another worker was faster: see what it wrote, and go on from there.
+			s.w.meter.add(func(st *Stats) { st.Conflicts++ })
+			s.drop()
+			err = s.deliver(ctx, d)
+		}
+		if err == nil {
+			continue
+		}
+		s.drop()
+		if ctx.Err() != nil || errors.Is(err, journal.ErrClosed) {
+			return err
+		}
+		// No other session must wait for this one.
+		s.broken = err
+		s.w.log.Error("session cannot be recorded", "session", s.id, "error", err)
+		if err := s.deadLetter(ctx, letter(d, fold.FaultBroken, err)); err != nil {
+			return err
+		}
+	}
+	if s.state == nil && s.broken == nil {
+		// Refused at the end of the batch: the registry should know.
+		return s.deliver(ctx, batch[len(batch)-1])
+	}
+	return nil
+}
+
+// drop forgets everything but the session's name.
+func (s *session) drop() {
+	s.state, s.out, s.recorded, s.reread = nil, journal.Tip{}, nil, true
+}
+
+func (s *session) deliver(ctx context.Context, d journal.Delivery) error {
+	if err := s.load(ctx, d); err != nil {
+		return err
+	}
+	if d.Err != nil {
+		return s.unreadable(ctx, d)
+	}
+	if s.state.Parked() == nil && d.Tip.Count > s.state.Tip().Count+1 {
+		if err := s.catchUp(ctx, d); err != nil {
+			return err
+		}
+	}
+	return s.step(ctx, d.Entry)
+}
+
+// load reads what was recorded of the session. A session that has just begun
+// is assumed to have no record: the fence will tell if it has.
+func (s *session) load(ctx context.Context, d journal.Delivery) error {
+	if s.state != nil {
+		return nil
+	}
+	if s.reread || d.Err != nil || d.Tip.Count > 1 || d.Attempt > 1 {
+		recorded := map[string]*event.Event{}
+		var out journal.Tip
+		err := s.w.retry(ctx, "read trajectory", func() error {
+			for e, err := range s.w.deps.Trajectories.ReadSession(ctx, s.id, out) {
+				if err != nil {
+					return err
+				}
+				recorded[e.Event.GetId()] = e.Event
+				out = e.Tip
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("recorder: read trajectory: %w", err)
+		}
+		s.recorded, s.out = recorded, out
+		s.w.meter.add(func(st *Stats) { st.Rebuilds++ })
+	}
+	s.state = fold.New(s.id, s.w.cfg.Policy, s.w.aids())
+	return nil
+}
+
+// catchUp folds the entries before d.
+func (s *session) catchUp(ctx context.Context, d journal.Delivery) error {
+	return s.w.retry(ctx, "read session", func() error {
+		for e, err := range s.w.deps.Turns.ReadSession(ctx, s.id, s.state.Tip()) {
+			switch {
+			case errors.Is(err, event.ErrMalformed), errors.Is(err, event.ErrMajor):
+				// The delivery of that entry parked the session, or will.
+				return s.park(ctx, journal.Delivery{Session: s.id, Err: err, Entry: journal.Entry{Time: d.Time, Stream: d.Stream}})
+			case err != nil:
+				return err
+			case e.Tip.Count >= d.Tip.Count:
+				return nil
+			}
+			if err := s.step(ctx, e); err != nil {
+				return err
+			}
+			if s.state.Parked() != nil {
+				return nil
+			}
+		}
+		return nil
+	})
+}
+
+// step folds one entry, or adopts what was recorded for it.
+func (s *session) step(ctx context.Context, e journal.Entry) error {
+	if e.Tip.Count <= s.state.Tip().Count {
+		s.w.meter.add(func(st *Stats) { st.Skipped++ })
+		s.changed = true
+		return nil
+	}
+	id := UpdateID(e.Event.GetId())
+	if r, ok := s.recorded[id]; ok {
+		delete(s.recorded, id)
+		s.changed, s.notable = true, true
+		s.w.meter.add(func(st *Stats) { st.Skipped++ })
+		return s.state.Adopt(e, r.GetTrajectoryUpdate())
+	}
+	if c := e.Event.GetTurnCommitted(); c != nil {
+		if err := s.w.retry(ctx, "read run", func() error { return s.w.versions.learn(ctx, e.Event.GetRun(), c) }); err != nil {
+			return fmt.Errorf("recorder: %w", err)
+		}
+	}
+	wasParked := s.state.Parked()
+	update, err := s.apply(e)
+	if err != nil || update == nil {
+		return err
+	}
+	s.w.deps.Fault(PointFolded)
+	if f := s.state.Parked(); f != nil && wasParked == nil {
+		if err := s.deadLetter(ctx, entryLetter(e, f)); err != nil {
+			return err
+		}
+	}
+	err = s.append(ctx, id, e, update)
+	if errors.Is(err, journal.ErrTooLarge) {
+		return s.refuse(ctx, e, &event.Fault{Reason: fold.FaultTooLarge, Detail: err.Error()})
+	}
+	return err
+}
+
+// apply is State.Apply, where a panic parks the session and not the process.
+func (s *session) apply(e journal.Entry) (u *event.TrajectoryUpdate, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.w.log.Error("fold panicked", "session", s.id, "event", e.Event.GetId(), "stack", string(debug.Stack()))
+			fault := &event.Fault{Reason: fold.FaultPanic, Detail: fmt.Sprintf("%T", r)}
+			u, err = fold.Refuse(e, fault), nil
+			s.state.Park(fault)
+		}
+	}()
+	return s.state.Apply(e)
+}
+
+// refuse parks the session for an event whose update cannot be kept.
+func (s *session) refuse(ctx context.Context, e journal.Entry, fault *event.Fault) error {
+	if err := s.deadLetter(ctx, entryLetter(e, fault)); err != nil {
+		return err
+	}
+	if err := s.append(ctx, UpdateID(e.Event.GetId()), e, fold.Refuse(e, fault)); err != nil {
+		return err
+	}
+	// The state has folded what the record refuses: read both again.
+	s.drop()
+	return nil
+}
+
+// unreadable parks the session for an entry that is no event.
+func (s *session) unreadable(ctx context.Context, d journal.Delivery) error {
+	if err := s.deadLetter(ctx, letter(d, fold.FaultUnreadable, d.Err)); err != nil {
+		return err
+	}
+	return s.park(ctx, d)
+}
+
+func (s *session) park(ctx context.Context, d journal.Delivery) error {
+	if s.state.Parked() != nil {
+		return nil
+	}
+	fault := &event.Fault{Reason: fold.FaultUnreadable, Detail: d.Err.Error()}
+	if r, ok := s.recorded[UnreadableID]; ok {
+		delete(s.recorded, UnreadableID)
+		s.state.Park(r.GetTrajectoryUpdate().GetOutputs()[0].GetFault())
+		return nil
+	}
+	if err := s.append(ctx, UnreadableID, d.Entry, fold.Unreadable(d.Entry, fault)); err != nil {
+		return err
+	}
+	s.state.Park(fault)
+	return nil
+}
+
+// append adds an update to the output session. It fails with errMoved if that
+// session does not end where it should.
+func (s *session) append(ctx context.Context, id string, e journal.Entry, u *event.TrajectoryUpdate) error {
+	t := s.state.Tree()
+	ev := &event.Event{
+		Id:      id,
+		Tenant:  t.Tenant,
+		Run:     t.Run,
+		Session: s.id,
+		// The log's time and not a clock's: two workers write the same bytes.
+		TimeUs:   e.Time.UnixMicro(),
+		Producer: Producer,
+		Body:     &event.Event_TrajectoryUpdate{TrajectoryUpdate: u},
+	}
+	var tip journal.Tip
+	err := s.w.retry(ctx, "append trajectory", func() (err error) {
+		tip, err = s.w.deps.Trajectories.Append(ctx, s.out, ev)
+		return err
+	})
+	switch {
+	case errors.Is(err, journal.ErrConflict), errors.Is(err, journal.ErrIdentity):
+		return errMoved
+	case err != nil:
+		return fmt.Errorf("recorder: append: %w", err)
+	case tip.Count != s.out.Count+1:
+		// It was there, followed by others.
+		return errMoved
+	}
+	s.out = tip
+	s.changed = true
+	s.notable = s.notable || notable(u)
+	s.w.meter.count(u)
+	s.w.deps.Fault(PointAppended)
+	return nil
+}
+
+// notable updates change what the registry must not miss.
+func notable(u *event.TrajectoryUpdate) bool {
+	for _, o := range u.GetOutputs() {
+		switch o.GetOutput().(type) {
+		case *event.Output_SessionStarted, *event.Output_SessionSealed, *event.Output_Fault:
+			return true
+		}
+	}
+	return false
+}
+
+func (s *session) deadLetter(ctx context.Context, l deadletter.Letter) error {
+	err := s.w.retry(ctx, "dead letter", func() error { return s.w.deps.DeadLetters.Put(ctx, l) })
+	if err != nil {
+		return fmt.Errorf("recorder: %w", err)
+	}
+	s.w.log.Error("session parked", "session", s.id, "event", l.Event, "position", l.Position, "reason", l.Reason)
+	s.w.deps.Fault(PointDeadLetter)
+	return nil
+}
+
+func entryLetter(e journal.Entry, f *event.Fault) deadletter.Letter {
+	return deadletter.Letter{
+		Session: e.Event.GetSession(), Event: e.Event.GetId(), Kind: string(e.Event.Kind()),
+		Stream: e.Stream, Position: e.Tip.Position, Time: e.Time,
+		Reason: f.GetReason(), Detail: f.GetDetail(),
+	}
+}
+
+func letter(d journal.Delivery, reason string, err error) deadletter.Letter {
+	l := deadletter.Letter{
+		Session: d.Session, Stream: d.Stream, Position: d.Tip.Position, Time: d.Time,
+		Reason: reason, Detail: err.Error(), Raw: d.Raw,
+	}
+	if d.Err == nil {
+		l.Event, l.Kind = d.Event.GetId(), string(d.Event.Kind())
+	}
+	return l
+}

@@ -1,0 +1,97 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
+)
+
+// missAgain is how long a label without a number is believed to have none.
+const missAgain = time.Second
+
+// versions knows the numbers that runs gave to weight labels.
+type versions struct {
+	turns journal.Journal
+
+	mu   sync.Mutex
+	runs map[string]*runVersions
+}
+
+type runVersions struct {
+	mu      sync.Mutex
+	tip     journal.Tip
+	numbers map[string]int32
+	missed  map[string]time.Time
+}
+
+func newVersions(turns journal.Journal) *versions {
+	return &versions{turns: turns, runs: map[string]*runVersions{}}
+}
+
+func (v *versions) run(run string) *runVersions {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	r, ok := v.runs[run]
+	if !ok {
+		r = &runVersions{numbers: map[string]int32{}, missed: map[string]time.Time{}}
+		v.runs[run] = r
+	}
+	return r
+}
+
+// lookup is fold.Aids.Version. It only looks at what learn has read.
+func (v *versions) lookup(run, label string) (int32, bool) {
+	r := v.run(run)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, ok := r.numbers[label]
+	return n, ok
+}
+
+// learn reads on in the run's log if the turn has a label without a number.
+func (v *versions) learn(ctx context.Context, run string, c *event.TurnCommitted) error {
+	for _, span := range c.GetCompletion().GetVersions() {
+		label := span.GetLabel()
+		if _, err := strconv.ParseInt(label, 10, 32); err == nil || label == "" || run == "" {
+			continue
+		}
+		if err := v.run(run).learn(ctx, v.turns, journal.RunSession(run), label); err != nil {
+			return fmt.Errorf("versions of run %s: %w", run, err)
+		}
+	}
+	return nil
+}
+
+func (r *runVersions) learn(ctx context.Context, turns journal.Journal, session, label string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.numbers[label]; ok {
+		return nil
+	}
+	if at, ok := r.missed[label]; ok && time.Since(at) < missAgain {
+		return nil
+	}
+	for e, err := range turns.ReadSession(ctx, session, r.tip) {
+		if err != nil {
+			return err
+		}
+		if w := e.Event.GetWeightsUpdated(); w != nil {
+			// The first number counts: an event cannot change what turns before
+			// it already said.
+			if _, ok := r.numbers[w.GetLabel()]; !ok {
+				r.numbers[w.GetLabel()] = w.GetVersion()
+			}
+		}
+		r.tip = e.Tip
+	}
+	delete(r.missed, label)
+	if _, ok := r.numbers[label]; !ok {
+		r.missed[label] = time.Now()
+	}
+	return nil
+}
