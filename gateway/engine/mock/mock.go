@@ -52,6 +52,9 @@ type Config struct {
 	// NoScaleOut leaves the generate, render and derender paths of vLLM out, as
 	// a server without --enable-scale-out does.
 	NoScaleOut bool
+	// Logprobs is the distribution that logprobs are taken from; default
+	// Scaled.
+	Logprobs Logprobs
 	// Concurrency answers 503 to more requests than that; 0 is no bound.
 	Concurrency int
 	// APIKey, where set, is asked for.
@@ -60,6 +63,17 @@ type Config struct {
 	Journal io.Writer
 	Logger  *slog.Logger
 }
+
+// Logprobs says which distribution logprobs are taken from.
+type Logprobs string
+
+// The distributions: the model's own, the one after temperature as sglang has
+// it, and the one that was sampled from.
+const (
+	Scaled    Logprobs = ""
+	Raw       Logprobs = "raw"
+	Processed Logprobs = "processed"
+)
 
 // Server is the double. It is an http.Handler and safe for concurrent use.
 type Server struct {

@@ -74,7 +74,7 @@ func (s *Server) sample(c call, r Reply, seed uint64) *answer {
 	}
 	version := *s.version.Load()
 	for i := range a.ids {
-		a.logprobs = append(a.logprobs, logprob(rng))
+		a.logprobs = append(a.logprobs, s.scale(&c, logprob(rng)))
 		if v := r.Version; v != "" && i >= r.VersionAt {
 			version = v
 		}
@@ -123,6 +123,17 @@ func firstStop(text string, stops []string) (string, int) {
 func logprob(rng *rand.Rand) float32 {
 	u := rng.Float64()
 	return float32(math.Log(1 - u*u*u*0.999))
+}
+
+// scale is the logprob as the wire's sampling makes it.
+func (s *Server) scale(c *call, f float32) float32 {
+	switch {
+	case s.cfg.Logprobs == Processed && c.topK == 1:
+		return 0
+	case s.cfg.Logprobs != Raw && c.temperature > 0 && c.temperature != 1:
+		return f / c.temperature
+	}
+	return f
 }
 
 // split replaces some tokens by two that spell the same.

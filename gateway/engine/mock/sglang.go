@@ -79,7 +79,11 @@ func (f sglang) parse(body []byte) (c call, err error) {
 					c.stopIDs, err = wire.IDs(nil, v)
 				case "sampling_seed":
 					c.seed, err = seed(v)
-				case "temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty":
+				case "temperature":
+					c.temperature, err = wire.Logprob(v)
+				case "top_k":
+					c.topK, err = topK(v)
+				case "top_p", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty":
 					_, err = wire.Logprob(v)
 				}
 				if err != nil {
@@ -185,6 +189,8 @@ func maxTokens(raw []byte) (int, error) {
 	}
 	return n, err
 }
+
+func topK(raw []byte) (int, error) { return strconv.Atoi(string(raw)) }
 
 func seed(raw []byte) (*int64, error) {
 	if rawjson.KindOf(raw) == rawjson.Null {

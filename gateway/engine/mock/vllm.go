@@ -48,7 +48,11 @@ func (f completions) parse(body []byte) (c call, err error) {
 			c.stopIDs, err = wire.IDs(nil, v)
 		case "seed":
 			c.seed, err = seed(v)
-		case "temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty":
+		case "temperature":
+			c.temperature, err = wire.Logprob(v)
+		case "top_k":
+			c.topK, err = topK(v)
+		case "top_p", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty":
 			_, err = wire.Logprob(v)
 		case "return_weight_versions":
 			c.spans = isTrue(v)

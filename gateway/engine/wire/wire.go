@@ -104,12 +104,16 @@ type Response struct {
 var errIdle = errors.New("the engine was silent for too long")
 
 // Post sends body and returns when the head of the answer is here. The error
-// is an *engine.Error, or ctx's error.
-func (c *Client) Post(ctx context.Context, path string, body []byte) (*Response, error) {
-	return c.do(ctx, http.MethodPost, path, body)
+// is an *engine.Error, or ctx's error. A session, where it is not empty, is
+// told to routers that keep the requests of a session together.
+func (c *Client) Post(ctx context.Context, path, session string, body []byte) (*Response, error) {
+	return c.do(ctx, http.MethodPost, path, session, body)
 }
 
-func (c *Client) do(ctx context.Context, method, path string, body []byte) (*Response, error) {
+// routingKey is the header that sglang's model gateway routes by.
+const routingKey = "X-SMG-Routing-Key"
+
+func (c *Client) do(ctx context.Context, method, path, session string, body []byte) (*Response, error) {
 	rctx, cancel := context.WithCancelCause(ctx)
 	r := &Response{caller: ctx, call: rctx, cancel: cancel, idle: c.idle}
 	r.silence = time.AfterFunc(c.idle, func() { cancel(errIdle) })
@@ -120,6 +124,9 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (*Res
 	}
 	if method == http.MethodPost {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if session != "" {
+		req.Header.Set(routingKey, session)
 	}
 	if c.key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.key)
@@ -205,7 +212,7 @@ func (r *Response) fault(what string, err error) error {
 // Call sends one request and returns the whole answer, which is valid JSON or
 // empty.
 func (c *Client) Call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
-	r, err := c.do(ctx, method, path, body)
+	r, err := c.do(ctx, method, path, "", body)
 	if err != nil {
 		return nil, err
 	}

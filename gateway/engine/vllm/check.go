@@ -1,0 +1,92 @@
+package vllm
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"turnlog.dev/gateway/engine"
+	"turnlog.dev/gateway/engine/wire"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/rawjson"
+	"turnlog.dev/tokenizer"
+)
+
+// Check implements engine.Engine.
+func (e *Engine) Check(ctx context.Context, tok tokenizer.Tokenizer) (engine.Info, error) {
+	info := engine.Info{Kind: "vllm"}
+	models, err := e.wire.Call(ctx, http.MethodGet, "/v1/models", nil)
+	if err != nil {
+		return info, err
+	}
+	if err := e.choose(models, &info); err != nil {
+		return info, err
+	}
+	if b, err := e.wire.Call(ctx, http.MethodGet, "/version", nil); err == nil {
+		version, _ := rawjson.Get(b, "version")
+		info.Version = rawjson.Text(version)
+	}
+
+	o := wire.NewObject(nil)
+	o.Text("model", info.Model)
+	o.Text("prompt", wire.ProbeText(tok))
+	o.Bool("add_special_tokens", false)
+	ids, err := e.wire.Call(ctx, http.MethodPost, "/tokenize", o.End())
+	if err != nil {
+		return info, err
+	}
+	if err := wire.SameTokenizer(tok, ids, "tokens"); err != nil {
+		return info, err
+	}
+	info.LogprobKind, err = e.probeLogprobs(ctx, tok)
+	return info, err
+}
+
+// choose finds the configured model among the served ones.
+func (e *Engine) choose(models []byte, info *engine.Info) error {
+	list, _ := rawjson.Get(models, "data")
+	var names []string
+	for m := range rawjson.Elements(list) {
+		id, _ := rawjson.Get(m, "id")
+		name := rawjson.Text(id)
+		names = append(names, name)
+		if e.cfg.Model != "" && name != e.cfg.Model || info.Model != "" {
+			continue
+		}
+		info.Model = name
+		if length, ok := rawjson.Get(m, "max_model_len"); ok {
+			info.ContextLength, _ = wire.Int(length)
+		}
+	}
+	if info.Model == "" {
+		return &engine.Error{Class: engine.Refused, Message: fmt.Sprintf(
+			"the engine serves %s, not the model %q; set the pool's model to one of them", strings.Join(names, ", "), e.cfg.Model)}
+	}
+	e.model.Store(&info.Model)
+	return nil
+}
+
+var checks atomic.Int64
+
+// probeLogprobs finds out --logprobs-mode: where only one token can be sampled,
+// its processed logprob is 0 and its raw one is not.
+func (e *Engine) probeLogprobs(ctx context.Context, tok tokenizer.Tokenizer) (event.LogprobKind, error) {
+	one, heat := 1, 1.0
+	req := engine.Request{
+		ID:     wire.CheckID + strconv.FormatInt(checks.Add(1), 10),
+		Prompt: tok.Encode(nil, "Once upon a time there was a"), RoutedFrom: -1,
+		Sampling: engine.Sampling{MaxTokens: 1, Temperature: &heat, TopK: &one},
+	}
+	var got float32
+	if _, err := e.Generate(ctx, req, func(c engine.Chunk) error { got = c.Logprobs[0]; return nil }); err != nil {
+		return 0, err
+	}
+	e.processed.Store(got == 0)
+	if got == 0 {
+		return event.LogprobKind_LOGPROB_KIND_PROCESSED, nil
+	}
+	return event.LogprobKind_LOGPROB_KIND_RAW, nil
+}

@@ -1,0 +1,365 @@
+// Package vllm speaks vLLM's /v1/completions with a prompt of token ids and
+// return_token_ids: a stream of ids with their logprobs, the prompt echoed on
+// its first chunk.
+//
+// Written against vLLM 0.33.0 (entrypoints/openai/completion/protocol.py and
+// serving.py). Routed experts come only with an answer that is not streamed,
+// so a request for them is not.
+package vllm
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"turnlog.dev/gateway/engine"
+	"turnlog.dev/gateway/engine/wire"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/rawjson"
+)
+
+// Config says where the server is.
+type Config struct {
+	wire.Config
+	// Model is the served name; empty asks the server for its first one.
+	Model string
+}
+
+// Engine is one vLLM server.
+type Engine struct {
+	cfg  Config
+	wire *wire.Client
+	// model is the name that Check found.
+	model atomic.Pointer[string]
+	// processed is what Check found out about --logprobs-mode.
+	processed atomic.Bool
+	// aborts is set where the server has a path for it.
+	aborts atomic.Bool
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// New returns the engine at cfg.URL; it does not connect.
+func New(cfg Config) (*Engine, error) {
+	c, err := wire.New(cfg.Config)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{cfg: cfg, wire: c}
+	e.model.Store(&cfg.Model)
+	e.aborts.Store(true)
+	return e, nil
+}
+
+// abortTimeout bounds the request that ends a generation.
+const abortTimeout = 2 * time.Second
+
+// Generate implements engine.Engine.
+func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(engine.Chunk) error) (engine.Report, error) {
+	a := &answer{Tally: wire.NewTally(&req, emit), prompt: wire.AppendIDs(nil, req.Prompt)}
+	a.Report.LogprobKind = event.LogprobKind_LOGPROB_KIND_RAW
+	if e.processed.Load() {
+		a.Report.LogprobKind = event.LogprobKind_LOGPROB_KIND_PROCESSED
+	}
+	resp, err := e.wire.Post(ctx, "/v1/completions", req.Session, e.body(&req, a.prompt))
+	if err != nil {
+		return a.Report, err
+	}
+	err = a.read(resp)
+	resp.Close()
+	if err != nil && !a.over {
+		e.abort(ctx, &a.Tally.Request().ID)
+	}
+	return a.Report, err
+}
+
+// abort tells the server that nobody waits for the answer. Closing the
+// connection cancels it, too; the path is there only with --enable-scale-out.
+func (e *Engine) abort(ctx context.Context, id *string) {
+	if *id == "" || !e.aborts.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
+	defer cancel()
+	o := wire.NewObject(nil)
+	// The server puts the name of the API before the id that it was given.
+	o.Texts("request_ids", []string{"cmpl-" + *id, "cmpl-" + *id + "-0"})
+	_, err := e.wire.Call(ctx, http.MethodPost, "/inference/v1/abort_requests", o.End())
+	var failed *engine.Error
+	if errors.As(err, &failed) && failed.Status == http.StatusNotFound {
+		e.aborts.Store(false)
+	}
+}
+
+func (e *Engine) body(req *engine.Request, prompt []byte) []byte {
+	s := &req.Sampling
+	o := wire.NewObject(make([]byte, 0, len(prompt)+512))
+	model := req.Model
+	if known := *e.model.Load(); known != "" {
+		model = known
+	}
+	o.Text("model", model)
+	o.Text("request_id", req.ID)
+	o.Raw("prompt", prompt)
+	// Null is up to the end of the context; left out it would be 16.
+	if s.MaxTokens > 0 {
+		o.Int("max_tokens", int64(s.MaxTokens))
+	} else {
+		o.Raw("max_tokens", []byte("null"))
+	}
+	o.Float("temperature", s.Temperature)
+	o.Float("top_p", s.TopP)
+	if s.TopK != nil {
+		o.Int("top_k", int64(max(0, *s.TopK)))
+	}
+	o.Float("min_p", s.MinP)
+	o.Float("frequency_penalty", s.FrequencyPenalty)
+	o.Float("presence_penalty", s.PresencePenalty)
+	o.Float("repetition_penalty", s.RepetitionPenalty)
+	if s.Seed != nil {
+		o.Int("seed", *s.Seed)
+	}
+	o.Texts("stop", s.Stop)
+	if len(s.StopTokens) > 0 {
+		o.IDs("stop_token_ids", s.StopTokens)
+	}
+	o.Bool("skip_special_tokens", false)
+	// The sampled token's own logprob and no alternatives.
+	o.Int("logprobs", 0)
+	o.Bool("return_token_ids", true)
+	o.Bool("return_tokens_as_token_ids", true)
+	o.Bool("return_weight_versions", true)
+	o.Bool("add_special_tokens", false)
+	if req.RoutedFrom >= 0 {
+		o.Int("routed_experts_prompt_start", int64(req.RoutedFrom))
+	} else {
+		o.Bool("stream", true)
+		o.Object("stream_options", func(o *wire.Object) { o.Bool("include_usage", true) })
+	}
+	grammar(o, req.Grammar)
+	return o.End()
+}
+
+func grammar(o *wire.Object, g *engine.Grammar) {
+	if g == nil {
+		return
+	}
+	o.Object("structured_outputs", func(o *wire.Object) {
+		switch g.Kind {
+		case "json_object":
+			o.Bool("json_object", true)
+		case "json_schema":
+			o.Raw("json", []byte(g.Value))
+		case "regex":
+			o.Text("regex", g.Value)
+		case "ebnf":
+			o.Text("grammar", g.Value)
+		}
+	})
+}
+
+// clamped is what the server writes for a logprob of minus infinity.
+const clamped = -9999
+
+// answer is one answer while it is read.
+type answer struct {
+	*wire.Tally
+	prompt []byte // as it was sent
+	// over is set when the server ended the answer itself.
+	over bool
+	// spans and usage are looked at when all tokens are here.
+	spans, usage []byte
+}
+
+func (a *answer) read(resp *wire.Response) error {
+	if !resp.Streamed() {
+		data, err := resp.All()
+		if err == nil {
+			err = a.event(data)
+		}
+		if err != nil {
+			return err
+		}
+		return a.end()
+	}
+	for {
+		data, err := resp.Next()
+		if errors.Is(err, io.EOF) || string(data) == "[DONE]" {
+			a.over = true
+			return a.end()
+		}
+		if err == nil {
+			err = a.event(data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (a *answer) event(data []byte) error {
+	data, echoed := wire.Elide(data, "prompt_token_ids", a.prompt)
+	if err := wire.Valid(data); err != nil {
+		return err
+	}
+	if echoed {
+		a.Echoed()
+	}
+	for k, v := range rawjson.Members(data) {
+		switch k {
+		case "choices":
+			for c := range rawjson.Elements(v) {
+				if err := a.choice(c); err != nil {
+					return err
+				}
+			}
+		case "usage":
+			if rawjson.KindOf(v) == rawjson.Object {
+				a.usage = append(a.usage[:0], v...)
+			}
+		case "error":
+			a.over = true
+			return wire.EventError(v)
+		}
+	}
+	return nil
+}
+
+func (a *answer) choice(raw []byte) error {
+	var ids, logprobs, finish, stop, routed []byte
+	for k, v := range rawjson.Members(raw) {
+		if rawjson.KindOf(v) == rawjson.Null {
+			continue
+		}
+		switch k {
+		case "token_ids":
+			ids = v
+		case "logprobs":
+			logprobs = v
+		case "finish_reason":
+			finish = v
+		case "stop_reason":
+			stop = v
+		case "weight_versions":
+			a.spans = append(a.spans[:0], v...)
+		case "routed_experts":
+			routed = v
+		case "prompt_token_ids":
+			if err := a.Echo(v); err != nil {
+				return err
+			}
+		}
+	}
+	if ids == nil {
+		return wire.Broken("a choice without token_ids: the server is older than 0.10.2, or does not return ids")
+	}
+	var c engine.Chunk
+	var err error
+	if c.IDs, err = wire.IDs(nil, ids); err != nil {
+		return wire.Broken("token_ids: %v", err)
+	}
+	if c.Logprobs, err = a.logprobs(logprobs, c.IDs); err != nil {
+		return err
+	}
+	if err := a.Emit(c); err != nil {
+		return err
+	}
+	if finish == nil {
+		return nil
+	}
+	return a.finish(rawjson.Text(finish), stop, routed)
+}
+
+func (a *answer) logprobs(raw []byte, ids []uint32) ([]float32, error) {
+	var out []float32
+	list, _ := rawjson.Get(raw, "token_logprobs")
+	for v := range rawjson.Elements(list) {
+		f, err := wire.Logprob(v)
+		if err == nil && f <= clamped {
+			err = wire.ErrNotFinite
+		}
+		if err != nil {
+			return nil, wire.Broken("the logprob of token %d: %v", a.Tokens+len(out), err)
+		}
+		out = append(out, f)
+	}
+	// The tokens are named by their ids: a second witness of what was sampled.
+	names, _ := rawjson.Get(raw, "tokens")
+	i := 0
+	for v := range rawjson.Elements(names) {
+		if name, ok := strings.CutPrefix(rawjson.Text(v), "token_id:"); ok {
+			id, err := wire.ID([]byte(name))
+			if err != nil || i >= len(ids) || ids[i] != id {
+				return nil, wire.Broken("logprobs.tokens[%d] is %q, another token than token_ids", i, rawjson.Text(v))
+			}
+		}
+		i++
+	}
+	return out, nil
+}
+
+func (a *answer) finish(reason string, stop, routed []byte) error {
+	a.over = true
+	r := &a.Report
+	switch reason {
+	case "stop":
+		r.FinishReason = "stop"
+		if r.MatchedStop = rawjson.Text(stop); rawjson.KindOf(stop) == rawjson.Number {
+			r.MatchedStop = string(stop)
+		}
+	case "length":
+		r.FinishReason = "length"
+	case "abort":
+		r.FinishReason = "abort"
+		return &engine.Error{Class: engine.Failed, Message: "the engine aborted the request"}
+	case "error":
+		return &engine.Error{Class: engine.Failed, Message: "the engine failed in the middle of the answer"}
+	default:
+		return wire.Broken("finish_reason %q", reason)
+	}
+	if routed == nil {
+		return nil
+	}
+	data, err := base64.StdEncoding.DecodeString(rawjson.Text(routed))
+	if err != nil {
+		return wire.Broken("routed_experts: %v", err)
+	}
+	r.Routed, err = npy(data)
+	if err != nil {
+		return wire.Broken("routed_experts: %v", err)
+	}
+	r.Routed.Start = a.Request().RoutedFrom
+	return nil
+}
+
+// end checks the answer as a whole.
+func (a *answer) end() error {
+	for k, v := range rawjson.Members(a.usage) {
+		var err error
+		switch k {
+		case "prompt_tokens":
+			err = a.CountPrompt(v)
+		case "completion_tokens":
+			err = a.CountTokens(v)
+		case "prompt_tokens_details":
+			if n, ok := rawjson.Get(v, "cached_tokens"); ok {
+				a.Report.CachedTokens, _ = wire.Int(n)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := a.Finish(); err != nil {
+		return err
+	}
+	if a.spans == nil {
+		return nil
+	}
+	return a.Spans(a.spans)
+}
