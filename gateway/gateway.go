@@ -99,6 +99,7 @@ type Gateway struct {
 	deps     Deps
 	sessions *session.Store
 	flights  flights
+	fences   fences
 	stats    stats
 }
 

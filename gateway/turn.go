@@ -106,6 +106,15 @@ func (g *Gateway) complete(ctx context.Context, s *session.Session, req Request,
 		}
 		return a, err
 	}
+	run := ""
+	if err := s.View(func(t *tree.Tree) error { run = t.Run; return nil }); err != nil {
+		return nil, err
+	}
+	leave, err := g.fences.enter(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	t, err := g.plan(ctx, s, req)
 	if err != nil {
 		return nil, err

@@ -98,6 +98,12 @@ func New(cfg Config, deps Deps) (http.Handler, error) {
 	e.POST("/sessions/:session/close", a.closeSession, a.admin)
 	e.POST("/sessions/:session/reward", a.reward, a.admin)
 
+	e.POST("/runs", a.openRun, a.admin)
+	e.POST("/runs/:run/weights", a.updateWeights, a.admin)
+	e.POST("/runs/:run/pause", a.pauseRun, a.admin)
+	e.POST("/runs/:run/drain", a.drainRun, a.admin)
+	e.POST("/runs/:run/resume", a.resumeRun, a.admin)
+
 	// The same calls under a session's path and, with a session key, without.
 	for _, prefix := range []string{"/v1", "/sessions/:session/v1"} {
 		e.POST(prefix+"/chat/completions", a.chat)
