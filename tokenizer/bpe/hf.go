@@ -1,0 +1,287 @@
+package bpe
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"turnlog.dev/tokenizer"
+)
+
+// Load reads a tokenizer.json of Hugging Face tokenizers (the format of its
+// versions 0.15 to 0.22). A setting that is not implemented is refused with an
+// error that wraps ErrUnsupported and names it.
+//
+// Truncation, padding and the post-processor are not looked at: they concern
+// encoding with special tokens, which prompts do not use.
+func Load(data []byte) (*Tokenizer, error) {
+	hash := make(chan string, 1) // hashing runs beside, it takes a fifth of the time
+	go func() { hash <- fingerprint(data) }()
+	t, err := load(data, hash)
+	if err != nil {
+		return nil, fmt.Errorf("bpe: load tokenizer.json: %w", err)
+	}
+	return t, nil
+}
+
+func load(data []byte, hash <-chan string) (*Tokenizer, error) {
+	r := &jsonReader{s: string(data)}
+	d := &definition{hidden: map[uint32]string{}}
+	parts := map[string]string{}
+	var model *model
+	err := r.object(func(key string) (err error) {
+		switch key {
+		case "model":
+			model, err = readModel(r)
+		default:
+			parts[key], err = r.value()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if r.space(); r.i != len(r.s) {
+		return nil, r.fail("the end of the file")
+	}
+	if model == nil {
+		return nil, fmt.Errorf("no model: is this a tokenizer.json?")
+	}
+	if err := d.readPipeline(parts, model); err != nil {
+		return nil, err
+	}
+	if err := d.readAdded(parts["added_tokens"]); err != nil {
+		return nil, err
+	}
+	if err := d.readVocabulary(model); err != nil {
+		return nil, err
+	}
+	return d.build(<-hash)
+}
+
+// model is the member "model", its large parts unread.
+type model struct {
+	vocab, merges jsonReader
+	settings      modelSettings
+}
+
+type modelSettings struct {
+	Type         string   `json:"type"`
+	Dropout      *float64 `json:"dropout"`
+	Prefix       string   `json:"continuing_subword_prefix"`
+	Suffix       string   `json:"end_of_word_suffix"`
+	IgnoreMerges bool     `json:"ignore_merges"`
+	ByteFallback bool     `json:"byte_fallback"`
+	// Unknown characters cannot occur: a vocabulary has all bytes, or is refused.
+	UnknownToken json.RawMessage `json:"unk_token"`
+	FuseUnknown  json.RawMessage `json:"fuse_unk"`
+}
+
+func readModel(r *jsonReader) (*model, error) {
+	m := &model{}
+	settings := []byte{'{'}
+	err := r.object(func(key string) error {
+		value, err := r.value()
+		if err != nil {
+			return err
+		}
+		switch key {
+		case "vocab":
+			m.vocab.s = value
+		case "merges":
+			m.merges.s = value
+		default:
+			if len(settings) > 1 {
+				settings = append(settings, ',')
+			}
+			settings = fmt.Appendf(settings, "%q:%s", key, value)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var kind struct{ Type string }
+	if err := json.Unmarshal(append(settings, '}'), &kind); err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	switch {
+	case kind.Type != "" && kind.Type != "BPE":
+		return nil, unsupported("a model of type %s", kind.Type)
+	case m.vocab.s == "" || m.merges.s == "":
+		return nil, fmt.Errorf("model: no vocab or no merges: is this a BPE tokenizer?")
+	}
+	if err := strict(append(settings, '}'), &m.settings, "model"); err != nil {
+		return nil, err
+	}
+	switch s := m.settings; {
+	case s.Dropout != nil && *s.Dropout != 0:
+		return nil, unsupported("dropout")
+	case s.Prefix != "":
+		return nil, unsupported("continuing_subword_prefix %q", s.Prefix)
+	case s.Suffix != "":
+		return nil, unsupported("end_of_word_suffix %q", s.Suffix)
+	case s.IgnoreMerges && s.ByteFallback:
+		return nil, unsupported("ignore_merges together with byte_fallback")
+	}
+	return m, nil
+}
+
+// strict decodes JSON and refuses members that it does not know.
+func strict(raw []byte, into any, what string) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return unsupported("%s: %w in %.300s", what, err, raw)
+	}
+	return nil
+}
+
+func (d *definition) readAdded(raw string) error {
+	if raw == "" {
+		return nil
+	}
+	var list []struct {
+		ID         uint32 `json:"id"`
+		Content    string `json:"content"`
+		SingleWord bool   `json:"single_word"`
+		LStrip     bool   `json:"lstrip"`
+		RStrip     bool   `json:"rstrip"`
+		Normalized bool   `json:"normalized"`
+		Special    bool   `json:"special"`
+	}
+	if err := strict([]byte(raw), &list, "added_tokens"); err != nil {
+		return err
+	}
+	for _, a := range list {
+		switch {
+		case a.SingleWord:
+			return unsupported("single_word of the added token %q", a.Content)
+		case a.LStrip:
+			return unsupported("lstrip of the added token %q", a.Content)
+		case a.RStrip:
+			return unsupported("rstrip of the added token %q", a.Content)
+		case a.ID > maxID:
+			return unsupported("the id %d of the added token %q", a.ID, a.Content)
+		}
+		d.added = append(d.added, addedToken{tokenizer.AddedToken{ID: a.ID, Content: a.Content, Special: a.Special}, a.Normalized})
+	}
+	return nil
+}
+
+// readVocabulary reads vocab and merges.
+func (d *definition) readVocabulary(m *model) error {
+	b := vocabBuilder{arena: make([]byte, 0, len(m.vocab.s)/2)}
+	err := m.vocab.object(func(token string) error {
+		id, err := m.vocab.id()
+		if err != nil {
+			return err
+		}
+		start, inAlphabet := len(b.arena), true
+		if d.characters {
+			b.arena = append(b.arena, token...)
+		} else if b.arena, inAlphabet = appendRaw(b.arena, token); !inAlphabet {
+			d.hidden[id] = token
+		}
+		if !b.add(id, start) {
+			return fmt.Errorf("two tokens have the id %d", id)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("vocab: %w", err)
+	}
+	if d.vocab, err = b.build(d.hidden); err != nil {
+		return fmt.Errorf("vocab: %w", err)
+	}
+	if err := d.readMerges(&m.merges); err != nil {
+		return fmt.Errorf("merges: %w", err)
+	}
+	return nil
+}
+
+// readMerges reads the merges, each ["a", "b"] or "a b", lowest rank first.
+func (d *definition) readMerges(r *jsonReader) error {
+	d.merges = newMerges(countMerges(r.s))
+	var buf []byte
+	find := func(parts ...string) (uint32, error) {
+		buf = buf[:0]
+		for _, p := range parts {
+			if d.characters {
+				buf = append(buf, p...)
+				continue
+			}
+			var ok bool
+			if buf, ok = appendRaw(buf, p); !ok {
+				return 0, unsupported("a merge outside of the byte alphabet: %q", p)
+			}
+		}
+		id, ok := d.vocab.find(string(buf))
+		if !ok {
+			return 0, fmt.Errorf("%q is not in the vocabulary", strings.Join(parts, ""))
+		}
+		return id, nil
+	}
+	rank := uint32(0)
+	return r.array(func() error {
+		left, right, err := readMerge(r)
+		if err != nil {
+			return err
+		}
+		a, err := find(left)
+		if err != nil {
+			return err
+		}
+		b, err := find(right)
+		if err != nil {
+			return err
+		}
+		ab, err := find(left, right)
+		if err != nil {
+			return err
+		}
+		d.merges.put(a, b, rank, ab)
+		rank++
+		return nil
+	})
+}
+
+// countMerges is at least the number of merges in their JSON text.
+func countMerges(s string) int {
+	perMerge := 2
+	if r := (&jsonReader{s: s}); r.skip('[') && r.skip('[') {
+		perMerge = 4
+	}
+	return strings.Count(s, `"`)/perMerge + 1
+}
+
+func readMerge(r *jsonReader) (left, right string, err error) {
+	if r.space(); r.i < len(r.s) && r.s[r.i] == '"' {
+		both, err := r.str()
+		if err != nil {
+			return "", "", err
+		}
+		left, right, ok := strings.Cut(both, " ")
+		if !ok {
+			return "", "", fmt.Errorf("%q has no space", both)
+		}
+		return left, right, nil
+	}
+	n := 0
+	err = r.array(func() (err error) {
+		switch n++; n {
+		case 1:
+			left, err = r.str()
+		case 2:
+			right, err = r.str()
+		default:
+			err = fmt.Errorf("a merge of more than two")
+		}
+		return err
+	})
+	if err == nil && n != 2 {
+		err = fmt.Errorf("a merge of %d", n)
+	}
+	return left, right, err
+}

@@ -1,0 +1,166 @@
+package bpe
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// jsonReader walks through JSON text without building values: a vocabulary is
+// 10 to 30 MB, and is read in one pass into its final form.
+type jsonReader struct {
+	s string
+	i int
+}
+
+var errJSON = errors.New("not valid JSON")
+
+func (r *jsonReader) fail(want string) error {
+	return fmt.Errorf("%w: expected %s at offset %d", errJSON, want, r.i)
+}
+
+func (r *jsonReader) space() {
+	for r.i < len(r.s) {
+		switch r.s[r.i] {
+		case ' ', '\t', '\n', '\r':
+			r.i++
+		default:
+			return
+		}
+	}
+}
+
+// skip consumes c after white space.
+func (r *jsonReader) skip(c byte) bool {
+	r.space()
+	if r.i < len(r.s) && r.s[r.i] == c {
+		r.i++
+		return true
+	}
+	return false
+}
+
+// object calls member for each key; member must consume the value.
+func (r *jsonReader) object(member func(key string) error) error {
+	if !r.skip('{') {
+		return r.fail("an object")
+	}
+	if r.skip('}') {
+		return nil
+	}
+	for {
+		key, err := r.str()
+		if err != nil {
+			return err
+		}
+		if !r.skip(':') {
+			return r.fail("':'")
+		}
+		if err := member(key); err != nil {
+			return err
+		}
+		if r.skip('}') {
+			return nil
+		}
+		if !r.skip(',') {
+			return r.fail("',' or '}'")
+		}
+	}
+}
+
+// array calls element before each element; element must consume it.
+func (r *jsonReader) array(element func() error) error {
+	if !r.skip('[') {
+		return r.fail("an array")
+	}
+	if r.skip(']') {
+		return nil
+	}
+	for {
+		if err := element(); err != nil {
+			return err
+		}
+		if r.skip(']') {
+			return nil
+		}
+		if !r.skip(',') {
+			return r.fail("',' or ']'")
+		}
+	}
+}
+
+// str reads a string; without escapes it is a part of the input.
+func (r *jsonReader) str() (string, error) {
+	if !r.skip('"') {
+		return "", r.fail("a string")
+	}
+	start, escaped := r.i, false
+	for r.i < len(r.s) {
+		switch r.s[r.i] {
+		case '"':
+			s := r.s[start:r.i]
+			r.i++
+			if !escaped {
+				return s, nil
+			}
+			var out string
+			if err := json.Unmarshal([]byte(r.s[start-1:r.i]), &out); err != nil {
+				return "", fmt.Errorf("%w: string at offset %d: %w", errJSON, start, err)
+			}
+			return out, nil
+		case '\\':
+			escaped = true
+			r.i++
+		}
+		r.i++
+	}
+	return "", r.fail("the end of a string")
+}
+
+// id reads a token id.
+func (r *jsonReader) id() (uint32, error) {
+	r.space()
+	start, n := r.i, uint64(0)
+	for r.i < len(r.s) && r.s[r.i] >= '0' && r.s[r.i] <= '9' {
+		if n = n*10 + uint64(r.s[r.i]-'0'); n > maxID {
+			return 0, fmt.Errorf("id above %d at offset %d", maxID, start)
+		}
+		r.i++
+	}
+	if r.i == start {
+		return 0, r.fail("an id")
+	}
+	return uint32(n), nil
+}
+
+// value consumes any value and returns its text.
+func (r *jsonReader) value() (string, error) {
+	r.space()
+	start, depth := r.i, 0
+	for r.i < len(r.s) {
+		switch c := r.s[r.i]; c {
+		case '"':
+			if _, err := r.str(); err != nil {
+				return "", err
+			}
+		case '{', '[':
+			depth++
+			r.i++
+		case '}', ']', ',':
+			if depth == 0 {
+				return r.s[start:r.i], nil
+			}
+			if c != ',' {
+				depth--
+			}
+			r.i++
+		default:
+			r.i++
+		}
+		if depth == 0 && (r.i >= len(r.s) || strings.IndexByte("}],", r.s[r.i]) >= 0) {
+			return strings.TrimRight(r.s[start:r.i], " \t\r\n"), nil
+		}
+	}
+	return "", r.fail("the end of a value")
+}
