@@ -9,14 +9,24 @@ import (
 // of it rendered and encoded. What assistants said in it is context, of
 // provenance assistant_rerendered.
 func (a *Assembler) Root(c message.Conversation, o Options) (Prompt, error) {
+	text, err := a.Text(c, true, o)
+	if err != nil {
+		return Prompt{}, err
+	}
+	parts := a.label(text, event.Provenance_PROVENANCE_SYSTEM, c.Messages)
+	return Prompt{Segments: segments(a.m.Tokenizer.EncodeSpans(text), parts)}, nil
+}
+
+// Text renders a conversation as Root does, with or without the generation
+// prompt, and does not encode it: for engines that take text, and for audits.
+func (a *Assembler) Text(c message.Conversation, generate bool, o Options) (string, error) {
 	messages, err := a.prepare(c.All(), len(c.Head.System), c.Deferred)
 	if err != nil {
-		return Prompt{}, fault("root", err)
+		return "", fault("render", err)
 	}
-	text, err := a.render(messages, c.Head.Tools, true, o)
+	text, err := a.render(messages, c.Head.Tools, generate, o)
 	if err != nil {
-		return Prompt{}, fault("root", err)
+		return "", fault("render", err)
 	}
-	parts := a.label(text, event.Provenance_PROVENANCE_SYSTEM, messages[len(c.Head.System):])
-	return Prompt{Segments: segments(a.m.Tokenizer.EncodeSpans(text), parts)}, nil
+	return text, nil
 }

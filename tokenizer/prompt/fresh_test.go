@@ -1,0 +1,186 @@
+package prompt_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"turnlog.dev/schema/message"
+	"turnlog.dev/tokenizer"
+	"turnlog.dev/tokenizer/family/familytest"
+	"turnlog.dev/tokenizer/parse"
+	"turnlog.dev/tokenizer/prompt"
+)
+
+var now = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+
+// rig is one checkpoint to take turns with.
+type rig struct {
+	familytest.Checkpoint
+	model prompt.Model
+	tok   tokenizer.Tokenizer
+	a     *prompt.Assembler
+	o     prompt.Options
+}
+
+func newRig(t testing.TB, c familytest.Checkpoint, policy prompt.Policy) *rig {
+	m := c.Model()
+	m.Policy = policy
+	a, err := prompt.New(m)
+	require.NoError(t, err, c.Name)
+	r := &rig{Checkpoint: c, model: m, tok: m.Tokenizer, a: a, o: prompt.Options{Time: now}}
+	if c.Kwargs != "" {
+		r.o.Kwargs = []byte(c.Kwargs)
+	}
+	return r
+}
+
+func flatten(p prompt.Prompt, parent []uint32) []uint32 {
+	out := slices.Clone(parent[:p.Keep])
+	for _, s := range p.Segments {
+		out = append(out, s.IDs...)
+	}
+	return out
+}
+
+func (r *rig) root(messages []message.Message, deferred []message.Definition) (prompt.Prompt, error) {
+	return r.a.Root(message.Split(messages, slices.Concat(tools, deferred)), r.o)
+}
+
+// sample is the completion that says answer as the template writes it: what
+// the render with the answer has behind the prompt, up to the token that ends
+// the turn. It reports false if the template does not put an answer behind
+// this prompt.
+func (r *rig) sample(history []message.Message, answer message.Message, deferred []message.Definition) ([]uint32, bool) {
+	messages := append(slices.Clone(history), answer)
+	open := r.text(history, deferred, true)
+	closed := r.text(messages, deferred, false)
+	rest, ok := strings.CutPrefix(closed, open)
+	if !ok {
+		return nil, false
+	}
+	ids := r.tok.Encode(nil, rest)
+	for i, id := range ids {
+		if slices.Contains(r.a.StopTokens(), id) {
+			return ids[:i+1], true
+		}
+	}
+	// The turn ends where the next message opens.
+	return append(ids, r.a.StopTokens()[0]), true
+}
+
+func (r *rig) text(messages []message.Message, deferred []message.Definition, generate bool) string {
+	c := message.Split(messages, slices.Concat(tools, deferred))
+	text, err := r.a.Text(c, generate, r.o)
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	return text
+}
+
+// split takes one turn: everything before answer, the answer, and what is added
+// behind it.
+func (r *rig) split(tr trajectory, at int) (result string) {
+	history, answer := tr.messages[:at], tr.messages[at]
+	end := at + 1
+	for end < len(tr.messages) && tr.messages[end].Role != message.Assistant {
+		end++
+	}
+	if tr.name == "a foreign answer between" {
+		end = len(tr.messages)
+	}
+	added := tr.messages[at+1 : end]
+	root, err := r.root(history, tr.deferred)
+	if err != nil {
+		return "refused: " + err.Error()
+	}
+	ids := flatten(root, nil)
+	completion, ok := r.sample(history, answer, tr.deferred)
+	if !ok {
+		return "-"
+	}
+	parser := r.a.Parser(root, tools)
+	parser.Push(completion)
+	reply, _ := parser.Finish("stop")
+	if fault := same(reply, answer, r.Thinks); fault != "" {
+		return "reply: " + fault
+	}
+	cut := tr.cut > 0 && at == 1
+	if cut {
+		completion = completion[:max(1, len(completion)-1-tr.cut)]
+	}
+	parent := prompt.Parent{
+		Len: len(ids) + len(completion), Tail: completion[max(0, len(completion)-8):], Answer: answer,
+		Thought: answer.Reasoning != "",
+	}
+	c := message.Split(tr.messages[:end], slices.Concat(tools, tr.deferred))
+	next, err := r.a.Extend(parent, c, added, r.o)
+	var rewrites *prompt.NotAppendOnlyError
+	if errors.As(err, &rewrites) {
+		return "branch: " + rewrites.Reason
+	}
+	if err != nil {
+		return "refused: " + err.Error()
+	}
+	got := flatten(next, append(ids, completion...))
+	fresh, err := r.root(tr.messages[:end], tr.deferred)
+	if err != nil {
+		return "fresh refused: " + err.Error()
+	}
+	want := flatten(fresh, nil)
+	if slices.Equal(got, want) {
+		return "="
+	}
+	new := got[next.Keep:]
+	if len(want) >= len(new) && slices.Equal(want[len(want)-len(new):], new) {
+		return "kept"
+	}
+	return "WRONG\n got " + quote(r.tok.Decode(got)) + "\nwant " + quote(r.tok.Decode(want))
+}
+
+func quote(s string) string { return strings.ReplaceAll(s, "\n", `\n`) }
+
+// same compares a reply with the message that it was made from.
+func same(r parse.Reply, m message.Message, thinks bool) string {
+	if len(r.Flags) > 0 {
+		return "flags " + strings.Join(r.Flags, " ")
+	}
+	if thinks && r.Reasoning != m.Reasoning {
+		return "reasoning " + r.Reasoning
+	}
+	if r.Content != m.Content.String() {
+		return "content " + r.Content
+	}
+	if len(r.Calls) != len(m.Calls) {
+		return "number of calls"
+	}
+	for i, c := range r.Calls {
+		if c.Name != m.Calls[i].Name {
+			return "name " + c.Name
+		}
+		if c.Arguments != m.Calls[i].Arguments {
+			return "arguments " + c.Arguments
+		}
+	}
+	return ""
+}
+
+func TestExtendEqualsAFreshRender(t *testing.T) {
+	for _, c := range familytest.Checkpoints() {
+		t.Run(c.Name, func(t *testing.T) {
+			r := newRig(t, c, prompt.Keep)
+			t.Logf("%+v", r.a.Ability())
+			for _, tr := range trajectories() {
+				for at, m := range tr.messages {
+					if m.Role != message.Assistant || at == len(tr.messages)-1 {
+						continue
+					}
+					t.Logf("%s %d: %s", tr.name, at, r.split(tr, at))
+				}
+			}
+		})
+	}
+}
