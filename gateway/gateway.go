@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"turnlog.dev/gateway/engine"
+	"turnlog.dev/gateway/pool"
 	"turnlog.dev/gateway/session"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
@@ -208,18 +209,7 @@ type Stats struct {
 	Sessions, CachedBytes   int
 }
 
-// Pool is the replicas that serve one model. Generate is as in
-// engine.Engine, over all of them: it may try several replicas until the first
-// chunk has been emitted, and reports the tries that failed.
+// Pool is the replicas that serve one model; see pool.Pool.
 type Pool interface {
-	Generate(ctx context.Context, req engine.Request, emit func(engine.Chunk) error) (Generated, error)
-}
-
-// Generated is what a pool says about one generation.
-type Generated struct {
-	engine.Report
-	// Pool, Backend and Engine name who sampled it.
-	Pool, Backend, Engine string
-	// Attempts are the tries before.
-	Attempts []*event.Attempt
+	Generate(ctx context.Context, req engine.Request, emit func(engine.Chunk) error, restart func() bool) (pool.Result, error)
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"time"
 
+	"turnlog.dev/gateway/pool"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/message"
 	"turnlog.dev/schema/tree"
@@ -10,7 +11,7 @@ import (
 )
 
 // committed writes down a turn as the log has it.
-func (t *turn) committed(r parse.Reply, a *Answer, generated Generated) *event.TurnCommitted {
+func (t *turn) committed(r parse.Reply, a *Answer, generated pool.Result) *event.TurnCommitted {
 	c := &event.TurnCommitted{
 		Turn: t.id,
 		Completion: &event.Completion{
@@ -105,9 +106,9 @@ func (t *turn) request() *event.Request {
 	}
 }
 
-func (t *turn) generation(g Generated) *event.Generation {
+func (t *turn) generation(g pool.Result) *event.Generation {
 	out := &event.Generation{
-		Pool: g.Pool, Backend: g.Backend, Engine: g.Engine,
+		Pool: t.model.Name, Backend: g.Backend, Engine: g.Engine,
 		Proof: g.Proof, PromptTokens: uint32(len(t.ids)), CachedTokens: uint32(g.CachedTokens),
 		Tokenizer: t.model.TokenizerID, Template: t.model.TemplateID, Family: t.model.Family,
 		Policy: "keep", Attempts: g.Attempts,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"turnlog.dev/gateway/engine"
+	"turnlog.dev/gateway/pool"
 	"turnlog.dev/gateway/session"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/message"
@@ -305,7 +306,6 @@ func (t *turn) sampling(policy *event.ModelPolicy) (err error) {
 
 // run has the engine sample, appends the turn and returns the answer.
 func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer, error) {
-	t.parser = t.model.Prompts.Parser(t.prompt, t.req.Conversation.Head.Tools)
 	t.sent = t.g.deps.Now()
 	generated, err := t.generate(ctx, early)
 	if err != nil {
@@ -334,27 +334,50 @@ func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer,
 
 // release passes on what may leave before the turn is acknowledged.
 func release(d parse.Delta, early func(parse.Delta) error) error {
-	if early != nil && d.Text != "" && (d.Kind == parse.Reasoning || d.Kind == parse.Content) {
+	if early != nil && mayLeave(d) {
 		return early(d)
 	}
 	return nil
 }
 
-func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (Generated, error) {
+// mayLeave says what a client may see of an answer that is not committed:
+// thinking and text, but no call.
+func mayLeave(d parse.Delta) bool {
+	return d.Text != "" && (d.Kind == parse.Reasoning || d.Kind == parse.Content)
+}
+
+func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (pool.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.g.cfg.GenerateTimeout)
 	defer cancel()
-	req := t.model.request(t.id, t.req.Session, t.ids, t.params, t.req.Grammar)
-	out, err := t.model.Pool.Generate(ctx, req, func(c engine.Chunk) error {
+	released := false
+	emit := func(c engine.Chunk) error {
 		t.completion = append(t.completion, c.IDs...)
 		t.logprobs = append(t.logprobs, c.Logprobs...)
 		for _, d := range t.parser.Push(c.IDs) {
+			released = released || early != nil && mayLeave(d)
 			if err := release(d, early); err != nil {
 				return fmt.Errorf("gateway: write to the client: %w: %w", context.Canceled, err)
 			}
 		}
 		return nil
-	})
-	return out, err
+	}
+	// Another replica may begin again while the client has seen nothing.
+	restart := func() bool {
+		if released {
+			return false
+		}
+		t.begin()
+		return true
+	}
+	t.begin()
+	req := t.model.request(t.id, t.req.Session, t.ids, t.params, t.req.Grammar)
+	return t.model.Pool.Generate(ctx, req, emit, restart)
+}
+
+// begin forgets what was sampled so far.
+func (t *turn) begin() {
+	t.completion, t.logprobs = nil, nil
+	t.parser = t.model.Prompts.Parser(t.prompt, t.req.Conversation.Head.Tools)
 }
 
 // commit appends the turn, or, when the session has been closed meanwhile,
@@ -384,7 +407,7 @@ func (t *turn) commit(ctx context.Context, c *event.TurnCommitted) error {
 // abort records a call that failed after the engine was asked, and returns the
 // error to give. What cannot be recorded is logged: the agent gets its error
 // all the same.
-func (t *turn) abort(ctx context.Context, generated Generated, cause error) error {
+func (t *turn) abort(ctx context.Context, generated pool.Result, cause error) error {
 	reason := "engine"
 	switch {
 	case errors.Is(cause, context.Canceled):
@@ -413,7 +436,7 @@ func (t *turn) abort(ctx context.Context, generated Generated, cause error) erro
 }
 
 // answer makes the client-visible message of a reply.
-func (t *turn) answer(r parse.Reply, generated Generated) *Answer {
+func (t *turn) answer(r parse.Reply, generated pool.Result) *Answer {
 	m := message.Message{Role: message.Assistant, Reasoning: r.Reasoning}
 	if r.Content != "" || len(r.Calls) == 0 {
 		m.Content = message.TextContent(r.Content)
