@@ -377,7 +377,7 @@ func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (poo
 // begin forgets what was sampled so far.
 func (t *turn) begin() {
 	t.completion, t.logprobs = nil, nil
-	t.parser = t.model.Prompts.Parser(t.prompt, t.req.Conversation.Head.Tools)
+	t.parser = t.model.Prompts.Parser(t.prompt, t.req.Conversation)
 }
 
 // commit appends the turn, or, when the session has been closed meanwhile,
