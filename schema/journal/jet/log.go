@@ -1,0 +1,221 @@
+// Package jet is the journal on NATS JetStream. It is the only package that
+// knows NATS. schema/README.md has the subjects, the headers and the table of
+// errors.
+//
+// What holds a log together here is the fence: every append says which message
+// must be the last of its session, and the server refuses it otherwise. All
+// else follows: an append whose outcome is unknown is sent again as it was, and
+// a refusal means that either it is there already, or somebody else's event is.
+// The server's own window of duplicates only saves a round trip.
+package jet
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/semaphore"
+
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
+)
+
+// duplicateWindow is how long the server remembers ids. It costs memory for
+// each; the guarantee is the fence.
+const duplicateWindow = 2 * time.Minute
+
+// Keys of a stream's metadata.
+const (
+	metaSchema = "tl.schema" // major version of the format when it was made
+	metaParts  = "tl.parts"  // the range of partitions that it holds
+	metaEpoch  = "tl.epoch"  // random; another one is another stream of the same name
+)
+
+// Log is one log of a tenant on JetStream.
+type Log struct {
+	conn    *Conn
+	cfg     Config
+	streams []*stream
+	health  health
+	// troubled is when an append last had no answer, in Unix nanoseconds; 0
+	// since one was acknowledged.
+	troubled atomic.Int64
+}
+
+var _ journal.Journal = (*Log)(nil)
+
+// stream is one of the server's streams: a range of partitions.
+type stream struct {
+	handle   jetstream.Stream
+	name     string
+	id       string // name and epoch: what positions count in
+	inFlight *semaphore.Weighted
+}
+
+// Open makes the log's streams, or finds them made as configured. Room and
+// limits follow the configuration; everything else of an existing stream must
+// agree with it.
+func (c *Conn) Open(ctx context.Context, cfg Config) (*Log, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	l := &Log{conn: c, cfg: cfg}
+	for n := range cfg.Streams {
+		handle, err := c.ensure(ctx, cfg.stream(n))
+		if err != nil {
+			return nil, err
+		}
+		found := handle.CachedInfo().Config
+		l.streams = append(l.streams, &stream{
+			handle:   handle,
+			name:     found.Name,
+			id:       found.Name + "@" + found.Metadata[metaEpoch],
+			inFlight: semaphore.NewWeighted(cfg.InFlight),
+		})
+	}
+	return l, nil
+}
+
+// stream is the server's configuration of the nth stream.
+func (c Config) stream(n int) jetstream.StreamConfig {
+	each := journal.Partitions / c.Streams
+	first := n * each
+	subjects := []string{fmt.Sprintf("tl.%s.%s.*.*", c.Tenant, c.Kind)}
+	if c.Streams > 1 {
+		subjects = subjects[:0]
+		for p := first; p < first+each; p++ {
+			subjects = append(subjects, c.filter(p))
+		}
+	}
+	return jetstream.StreamConfig{
+		Name:         fmt.Sprintf("tl-%s-%s-%02d", c.Tenant, c.Kind, first),
+		Subjects:     subjects,
+		Retention:    jetstream.LimitsPolicy,
+		Discard:      jetstream.DiscardNew, // a full log refuses; it never forgets
+		Storage:      jetstream.FileStorage,
+		Compression:  jetstream.NoCompression, // bodies are; and it has corrupted stores
+		Replicas:     c.Replicas,
+		MaxBytes:     c.MaxBytes / int64(c.Streams),
+		MaxMsgs:      -1,
+		MaxMsgSize:   int32(c.MaxEvent),
+		MaxConsumers: c.MaxConsumers,
+		Duplicates:   duplicateWindow,
+		DenyDelete:   true,
+		AllowDirect:  true,
+		Metadata: map[string]string{
+			metaSchema: strconv.Itoa(event.Major),
+			metaParts:  fmt.Sprintf("%02d-%02d", first, first+each-1),
+			metaEpoch:  epoch(),
+		},
+	}
+}
+
+func epoch() string {
+	var b [6]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// ensure returns the stream, made if missing.
+func (c *Conn) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
+	found, err := c.js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		found, err = c.js.CreateStream(ctx, want)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // made by another, just now
+			found, err = c.js.Stream(ctx, want.Name)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("journal: open stream %s: %w", want.Name, unavailable(err))
+	}
+	have := found.CachedInfo().Config
+	if err := agree(have, want); err != nil {
+		return nil, fmt.Errorf("journal: stream %s is not as configured: %w", want.Name, err)
+	}
+	if have.MaxBytes == want.MaxBytes && have.MaxConsumers == want.MaxConsumers && have.MaxMsgSize == want.MaxMsgSize {
+		return found, nil
+	}
+	have.MaxBytes, have.MaxConsumers, have.MaxMsgSize = want.MaxBytes, want.MaxConsumers, want.MaxMsgSize
+	found, err = c.js.UpdateStream(ctx, have)
+	if err != nil {
+		return nil, fmt.Errorf("journal: change limits of stream %s: %w", want.Name, unavailable(err))
+	}
+	return found, nil
+}
+
+// agree reports in what an existing stream differs so that it must not be
+// written to.
+func agree(have, want jetstream.StreamConfig) error {
+	var errs []error
+	differ := func(what string, have, want any) {
+		if have != want {
+			errs = append(errs, fmt.Errorf("%s is %v, not %v", what, have, want))
+		}
+	}
+	major, _ := strconv.Atoi(have.Metadata[metaSchema])
+	if major < 1 || major > event.Major {
+		errs = append(errs, fmt.Errorf("its format is %q, this program knows up to %d", have.Metadata[metaSchema], event.Major))
+	}
+	if !slices.Equal(have.Subjects, want.Subjects) {
+		errs = append(errs, fmt.Errorf("it has %d subjects from %q on, not %d from %q on", len(have.Subjects), have.Subjects[0], len(want.Subjects), want.Subjects[0]))
+	}
+	differ("its range of partitions", have.Metadata[metaParts], want.Metadata[metaParts])
+	differ("its retention", have.Retention, want.Retention)
+	differ("its discard policy", have.Discard, want.Discard)
+	differ("its storage", have.Storage, want.Storage)
+	differ("its compression", have.Compression, want.Compression)
+	differ("its number of replicas", have.Replicas, want.Replicas)
+	differ("its denial of deletes", have.DenyDelete, want.DenyDelete)
+	differ("its direct reading", have.AllowDirect, want.AllowDirect)
+	differ("its age limit", have.MaxAge, want.MaxAge)
+	return errors.Join(errs...)
+}
+
+// stream returns the stream that holds a partition.
+func (l *Log) stream(partition int) *stream {
+	return l.streams[partition/(journal.Partitions/len(l.streams))]
+}
+
+// Stream names the stream that positions of a partition count in. Another name
+// after a restart is another log.
+func (l *Log) Stream(partition int) string { return l.stream(partition).id }
+
+// filter matches all sessions of a partition.
+func (c Config) filter(partition int) string {
+	return fmt.Sprintf("tl.%s.%s.%02d.*", c.Tenant, c.Kind, partition)
+}
+
+// subject is where a session's events are.
+func (c Config) subject(session string, partition int) string {
+	b := make([]byte, 0, len("tl....00")+len(c.Tenant)+len(c.Kind)+len(session))
+	b = append(append(b, "tl."...), c.Tenant...)
+	b = append(append(b, '.'), c.Kind...)
+	b = append(b, '.', byte('0'+partition/10), byte('0'+partition%10), '.')
+	return string(append(b, session...))
+}
+
+// unavailable marks an error of the connection or the server as one that may
+// pass. What the context says stays what it is.
+func unavailable(err error) error {
+	if err == nil || errors.Is(err, journal.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", journal.ErrUnavailable, err)
+}
+
+// Trim implements journal.Journal. It removes the front of the partition's
+// stream: the entries of every partition there, up to and including position.
+// The server never takes entries from the middle.
+func (l *Log) Trim(ctx context.Context, partition int, position uint64) error {
+	if err := l.stream(partition).handle.Purge(ctx, jetstream.WithPurgeSequence(position+1)); err != nil {
+		return fmt.Errorf("journal: trim %s to %d: %w", l.stream(partition).name, position, unavailable(err))
+	}
+	return nil
+}
