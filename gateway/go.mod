@@ -3,13 +3,16 @@ module turnlog.dev/gateway
 go 1.26.0
 
 require (
+	github.com/labstack/echo/v5 v5.4.6
+	github.com/stretchr/testify v1.12.1
 	turnlog.dev/schema v0.0.0
 	turnlog.dev/tokenizer v0.0.0
 )
 
 require (
-	github.com/labstack/echo/v5 v5.4.6 // indirect
-	github.com/stretchr/testify v1.12.1 // indirect
+	github.com/klauspost/compress v1.20.4 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
 )
 
 replace (

@@ -1,0 +1,178 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"time"
+
+	"turnlog.dev/gateway/engine"
+)
+
+var prefixSeed = maphash.MakeSeed()
+
+// Add takes a replica in. The error is ErrDuplicate.
+func (p *Pool) Add(r Replica) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.find(r.Name) != nil {
+		return fmt.Errorf("%w: %s", ErrDuplicate, r.Name)
+	}
+	added := &replica{
+		name: r.Name, kind: r.Kind, engine: r.Engine,
+		checking: make(chan struct{}, 1), prefixes: newPrefixes(prefixSeed),
+	}
+	p.replicas = append(p.replicas, added)
+	p.serve(added)
+	return nil
+}
+
+func (p *Pool) find(name string) *replica {
+	for _, r := range p.replicas {
+		if r.name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+// Drain gives a replica no more requests and returns when those that it has
+// are done, or ctx ends. Sessions that were pinned to it move on. The error is
+// ErrUnknown or ctx's.
+func (p *Pool) Drain(ctx context.Context, name string) error {
+	idle, err := p.stop(name, func(r *replica) { r.draining = true })
+	if err != nil {
+		return err
+	}
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Resume ends the draining of a replica. The error is ErrUnknown.
+func (p *Pool) Resume(name string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.find(name)
+	if r == nil {
+		return fmt.Errorf("%w: %s", ErrUnknown, name)
+	}
+	r.draining = false
+	p.serve(r)
+	return nil
+}
+
+// Remove drops a replica; requests that it works on go on. The error is
+// ErrUnknown.
+func (p *Pool) Remove(name string) error {
+	_, err := p.stop(name, func(r *replica) { r.removed = true })
+	return err
+}
+
+func (p *Pool) stop(name string, mark func(*replica)) (<-chan struct{}, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.find(name)
+	if r == nil {
+		return nil, fmt.Errorf("%w: %s", ErrUnknown, name)
+	}
+	mark(r)
+	if r.removed {
+		kept := p.replicas[:0:0]
+		for _, other := range p.replicas {
+			if other != r {
+				kept = append(kept, other)
+			}
+		}
+		p.replicas = kept
+	}
+	p.replace(r)
+	done := r.idle
+	if done == nil {
+		done = make(chan struct{})
+		if r.inflight == 0 {
+			close(done)
+		} else {
+			r.idle = done
+		}
+	}
+	return done, nil
+}
+
+// Check compares every replica with the tokenizer and says what the pool is.
+// Replicas that cannot be reached rest, and are checked again before they are
+// used. The error joins the faults of all replicas; with an Info of kind "" no
+// replica can be used.
+func (p *Pool) Check(ctx context.Context) (engine.Info, error) {
+	p.mu.Lock()
+	replicas := p.replicas
+	p.mu.Unlock()
+	var faults []error
+	for _, r := range replicas {
+		err := p.verify(ctx, r)
+		if err == nil {
+			continue
+		}
+		faults = append(faults, fmt.Errorf("backend %s: %w", r.name, err))
+		p.mu.Lock()
+		if ctx.Err() == nil {
+			p.letRest(r, time.Now(), false, err)
+			p.replace(r)
+		}
+		p.mu.Unlock()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var info engine.Info
+	if p.info != nil {
+		info = *p.info
+	}
+	return info, errors.Join(faults...)
+}
+
+// Stats is the state of a pool at one moment.
+type Stats struct {
+	Name     string
+	Waiting  int
+	Pins     int
+	Replicas []ReplicaStats
+}
+
+// ReplicaStats is the state of one replica.
+type ReplicaStats struct {
+	Name     string
+	Engine   string
+	State    string // up, resting, trial, draining
+	Reason   string // why it rests
+	InFlight int
+	Waiting  int // pinned to it
+	Served   uint64
+	Failed   uint64
+}
+
+// Stats says how the pool is doing, for metrics and people.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := Stats{Name: p.cfg.Name, Waiting: p.waiting, Pins: p.pins.order.Len()}
+	for _, r := range p.replicas {
+		state := "up"
+		switch {
+		case r.draining:
+			state = "draining"
+		case r.trial:
+			state = "trial"
+		case !r.restUntil.IsZero():
+			state = "resting"
+		}
+		s.Replicas = append(s.Replicas, ReplicaStats{
+			Name: r.name, Engine: r.kind, State: state, Reason: r.reason,
+			InFlight: r.inflight, Waiting: r.queue.n, Served: r.served, Failed: r.failed,
+		})
+	}
+	return s
+}
