@@ -196,6 +196,9 @@ func (s *State) advance(e journal.Entry) (bool, error) {
 	}
 	s.tip = e.Tip
 	id := e.Event.GetId()
+	if s.parked == nil && s.tree.Seen(id) {
+		return false, s.tree.Apply(e) // moves its tip
+	}
 	return !s.tree.Seen(id) && !s.refused[id], nil
 }
 

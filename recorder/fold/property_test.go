@@ -1,0 +1,266 @@
+package fold_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"turnlog.dev/recorder/fold"
+	"turnlog.dev/recorder/sessiontest"
+	"turnlog.dev/recorder/worker"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
+)
+
+const programs = 400
+
+func run(t *testing.T, policy fold.Policy, entries []journal.Entry) []*event.TrajectoryUpdate {
+	t.Helper()
+	s := fold.New(entries[0].Event.GetSession(), policy, fold.Aids{})
+	var out []*event.TrajectoryUpdate
+	for _, e := range entries {
+		u, err := s.Apply(e)
+		require.NoError(t, err)
+		require.Nil(t, s.Parked(), "%v", e.Event)
+		if u != nil {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// policies are the default and its opposite.
+func policies() []fold.Policy {
+	other := fold.DefaultPolicy()
+	other.Classes = map[string]fold.Use{fold.ClassMain: fold.Train, fold.ClassSide: fold.Train}
+	other.Abandoned, other.Undelivered = fold.Train, fold.Train
+	other.CutOff, other.RewrittenCalls = fold.Mask, fold.Mask
+	return []fold.Policy{fold.DefaultPolicy(), other}
+}
+
+func eachProgram(t *testing.T, f func(t *testing.T, rng *rand.Rand, s *sessiontest.Session, p fold.Policy)) {
+	for seed := range uint64(programs) {
+		for i, p := range policies() {
+			t.Run(fmt.Sprintf("seed %d policy %d", seed, i), func(t *testing.T) {
+				f(t, rand.New(rand.NewPCG(seed, 2)), sessiontest.Random(fmt.Sprintf("s%d", seed), seed), p)
+			})
+		}
+	}
+}
+
+// byEvent maps the id of each event to what followed from it.
+func byEvent(t *testing.T, updates []*event.TrajectoryUpdate) map[string]*event.TrajectoryUpdate {
+	m := map[string]*event.TrajectoryUpdate{}
+	for _, u := range updates {
+		require.NotContains(t, m, u.GetInput().GetEvent())
+		m[u.GetInput().GetEvent()] = &event.TrajectoryUpdate{Outputs: u.GetOutputs()}
+	}
+	return m
+}
+
+func requireSame(t *testing.T, want, got map[string]*event.TrajectoryUpdate) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for id, u := range want {
+		require.True(t, proto.Equal(u, got[id]), "event %s:\nwant %v\ngot  %v", id, u, got[id])
+	}
+}
+
+func TestTheOrderOfSiblingsChangesNothing(t *testing.T) {
+	eachProgram(t, func(t *testing.T, rng *rand.Rand, s *sessiontest.Session, p fold.Policy) {
+		want := byEvent(t, run(t, p, sessiontest.Entries(s.Events)))
+		for range 3 {
+			got := run(t, p, sessiontest.Entries(sessiontest.Shuffle(rng, s.Events)))
+			requireSame(t, want, byEvent(t, got))
+		}
+	})
+}
+
+func TestDuplicatesChangeNothing(t *testing.T) {
+	eachProgram(t, func(t *testing.T, rng *rand.Rand, s *sessiontest.Session, p fold.Policy) {
+		want := byEvent(t, run(t, p, sessiontest.Entries(s.Events)))
+		got := run(t, p, sessiontest.Entries(sessiontest.Duplicate(rng, s.Events)))
+		requireSame(t, want, byEvent(t, got))
+	})
+}
+
+func TestARestartAtAnyEventGoesOnTheSame(t *testing.T) {
+	eachProgram(t, func(t *testing.T, rng *rand.Rand, s *sessiontest.Session, p fold.Policy) {
+		entries := sessiontest.Entries(sessiontest.Duplicate(rng, s.Events))
+		want := run(t, p, entries)
+		cut := rng.IntN(len(entries))
+		st := fold.New(s.ID, p, fold.Aids{})
+		for i, e := range entries {
+			if i < cut && len(want) > 0 && want[0].GetInput().GetEvent() == e.Event.GetId() {
+				require.NoError(t, st.Adopt(e, want[0]))
+				want = want[1:]
+				continue
+			}
+			u, err := st.Apply(e)
+			require.NoError(t, err)
+			if u != nil {
+				require.True(t, proto.Equal(want[0], u), "event %d after a restart at %d", i, cut)
+				want = want[1:]
+			}
+		}
+		require.Empty(t, want)
+	})
+}
+
+func TestLedgersBalance(t *testing.T) {
+	eachProgram(t, func(t *testing.T, _ *rand.Rand, s *sessiontest.Session, p fold.Policy) {
+		var trainable, generated, late uint64
+		var sealed *event.SessionSealed
+		for _, u := range run(t, p, sessiontest.Entries(s.Events)) {
+			for _, o := range u.GetOutputs() {
+				trainable += uint64(o.GetBranchSealed().GetTrainable())
+				if o.GetSessionSealed() != nil {
+					sealed = o.GetSessionSealed()
+				} else if sealed != nil {
+					late += o.GetTurnLost().GetIds()
+				}
+			}
+		}
+		if sealed == nil {
+			return
+		}
+		for _, ev := range s.Events {
+			for _, c := range []*event.TurnCommitted{ev.GetTurnCommitted(), ev.GetTurnAborted().GetPartial()} {
+				generated += uint64(event.Count(c.GetCompletion().GetIds()))
+				for _, a := range c.GetGeneration().GetAttempts() {
+					generated += uint64(event.Count(a.GetIds()))
+				}
+			}
+		}
+		require.True(t, worker.Balanced(sealed.GetLedger()), "%v", sealed.GetLedger())
+		require.Equal(t, generated, sealed.GetLedger().GetGenerated()+late)
+		require.Equal(t, trainable, sealed.GetLedger().GetTrainable())
+	})
+}
+
+// view is what a reader of the trajectory stream puts together.
+type view struct {
+	spans    map[string]*event.TurnSpans
+	branches []*event.BranchSealed
+}
+
+func viewOf(updates []*event.TrajectoryUpdate) view {
+	v := view{spans: map[string]*event.TurnSpans{}}
+	for _, u := range updates {
+		for _, o := range u.GetOutputs() {
+			if s := o.GetTurnSpans(); s != nil {
+				v.spans[s.GetTurn()] = s
+			}
+			if b := o.GetBranchSealed(); b != nil {
+				v.branches = append(v.branches, b)
+			}
+		}
+	}
+	return v
+}
+
+func (v view) ids(turn string) []uint32 {
+	s := v.spans[turn]
+	if s == nil {
+		return nil
+	}
+	return event.IDs(v.ids(s.GetParent())[:s.GetKeep()], s.GetIds())
+}
+
+func TestTrajectoriesRebuildTheRecordedTurns(t *testing.T) {
+	eachProgram(t, func(t *testing.T, _ *rand.Rand, s *sessiontest.Session, p fold.Policy) {
+		v := viewOf(run(t, p, sessiontest.Entries(s.Events)))
+		require.Len(t, v.spans, len(s.Turns))
+		for _, turn := range s.Turns {
+			spans, c := v.spans[turn.ID], turn.Event.GetTurnCommitted()
+			require.Equal(t, turn.IDs(), v.ids(turn.ID))
+
+			n, k := event.Count(spans.GetIds()), len(turn.Completion)
+			tiled := 0
+			for _, span := range spans.GetSpans() {
+				tiled += int(span.GetCount())
+			}
+			last := spans.GetSpans()[len(spans.GetSpans())-1]
+			require.Equal(t, n, tiled)
+			require.Equal(t, event.Provenance_PROVENANCE_SAMPLED, last.GetProvenance())
+			require.Equal(t, k, int(last.GetCount()))
+
+			require.Len(t, spans.GetMask(), n)
+			require.NotContains(t, spans.GetMask()[:n-k], byte(1), "context is never trained")
+			if c.GetCompletion().GetLogprobs() == nil {
+				require.Empty(t, spans.GetLogprobs())
+			} else {
+				require.Equal(t, append(make([]float32, n-k), turn.Logprobs...), event.Floats(nil, spans.GetLogprobs()))
+			}
+			versions := make([]int32, 0, n)
+			for range n - k {
+				versions = append(versions, -1)
+			}
+			for _, span := range c.GetCompletion().GetVersions() {
+				for range span.GetCount() {
+					versions = append(versions, int32(span.GetLabel()[0]-'0'))
+				}
+			}
+			for len(versions) < n {
+				versions = append(versions, -1)
+			}
+			require.Equal(t, versions, event.Ints(nil, spans.GetVersions()))
+		}
+	})
+}
+
+func TestNoTokenIsTrainedTwiceAndEachBranchSaysHowMany(t *testing.T) {
+	eachProgram(t, func(t *testing.T, _ *rand.Rand, s *sessiontest.Session, p fold.Policy) {
+		v := viewOf(run(t, p, sessiontest.Entries(s.Events)))
+		trainedBy := map[string]string{}
+		ended := map[string]bool{}
+		for _, b := range v.branches {
+			ended[b.GetTurns()[len(b.GetTurns())-1]] = true
+			shared := map[string]bool{}
+			for _, turn := range b.GetShared() {
+				shared[turn] = true
+			}
+			for turn := range b.GetExcluded() {
+				require.True(t, shared[turn], "excluded turns are shared")
+			}
+			var mask []byte
+			var ids []uint32
+			for _, turn := range b.GetTurns() {
+				spans := v.spans[turn]
+				own := spans.GetMask()
+				if shared[turn] {
+					own = make([]byte, len(own))
+				} else if len(own) > 0 && count(own) > 0 {
+					require.Empty(t, trainedBy[turn])
+					trainedBy[turn] = b.GetBranch()
+				}
+				ids = event.IDs(ids[:spans.GetKeep()], spans.GetIds())
+				mask = append(mask[:spans.GetKeep()], own...)
+			}
+			require.Equal(t, int(b.GetTokens()), len(ids))
+			require.Equal(t, int(b.GetTrainable()), count(mask))
+			if b.GetGrade() == event.Grade_GRADE_X {
+				require.Zero(t, b.GetTrainable())
+			}
+		}
+		for _, turn := range s.Turns {
+			leaf := true
+			for _, other := range s.Turns {
+				leaf = leaf && other.Parent != turn.ID
+			}
+			if leaf && len(v.branches) > 0 {
+				require.True(t, ended[turn.ID], "every leaf ends a branch")
+			}
+		}
+	})
+}
+
+func count(mask []byte) (n int) {
+	for _, m := range mask {
+		n += int(m)
+	}
+	return n
+}
