@@ -89,7 +89,7 @@ func (g *Gateway) once(ctx context.Context, req Request, early func(parse.Delta)
 			return nil, ctx.Err()
 		}
 		if fl.err == nil {
-			return fl.answer, replay(fl.answer, early)
+			return fl.answer, replay(fl.answer, req, early)
 		}
 		if !errors.Is(fl.err, context.Canceled) {
 			return nil, fl.err
@@ -128,7 +128,8 @@ func (g *Gateway) recorded(t *tree.Turn) (*Answer, error) {
 }
 
 // replay gives what may leave early of an answer that is complete.
-func replay(a *Answer, early func(parse.Delta) error) error {
+func replay(a *Answer, req Request, early func(parse.Delta) error) error {
+	req.begun(a.Turn, a.PromptTokens)
 	for _, d := range []parse.Delta{
 		{Kind: parse.Reasoning, Text: a.Message.Reasoning},
 		{Kind: parse.Content, Text: a.Message.Content.String()},

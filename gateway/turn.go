@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -33,7 +34,9 @@ type Request struct {
 	Grammar  *engine.Grammar
 	// Kwargs is a JSON object for the template; nil is none.
 	Kwargs []byte
-	Stream bool
+	// Thinking is what the client asks for in its protocol's own words.
+	Thinking Thinking
+	Stream   bool
 	// BodyHash is the sha256 of the body without "stream".
 	BodyHash       []byte
 	RequestID      string
@@ -43,6 +46,16 @@ type Request struct {
 	// Class is main, subagent, side, compaction or probe; empty is main.
 	Class    string
 	Received time.Time
+	// Begun, if not nil, is called once the prompt is made and before an engine
+	// is asked, from the goroutine that calls early: with the id that the turn
+	// will have and the number of its prompt tokens.
+	Begun func(turn string, promptTokens int)
+}
+
+func (r Request) begun(turn string, promptTokens int) {
+	if r.Begun != nil {
+		r.Begun(turn, promptTokens)
+	}
 }
 
 // Answer is a committed turn.
@@ -103,7 +116,7 @@ func (g *Gateway) Complete(ctx context.Context, req Request, early func(parse.De
 func (g *Gateway) complete(ctx context.Context, s *session.Session, req Request, early func(parse.Delta) error) (*Answer, error) {
 	if a, err := g.repeated(s, req); a != nil || err != nil {
 		if err == nil {
-			err = replay(a, early)
+			err = replay(a, req, early)
 		}
 		return a, err
 	}
@@ -161,13 +174,21 @@ func (g *Gateway) plan(ctx context.Context, s *session.Session, req Request) (*t
 	if err := g.deps.Healthy(ctx); err != nil {
 		return nil, &Error{Kind: LogDown, Message: "the log takes no turns now", RetryAfter: 5 * time.Second, Err: err}
 	}
-	if t.model, err = g.deps.Models.Resolve(req.Model, policy.GetModel()); err != nil {
-		return nil, err
-	}
-	if err := t.place(ctx); err != nil {
+	if err := t.resolve(ctx, policy); err != nil {
 		return nil, err
 	}
 	return t, t.sampling(policy)
+}
+
+// resolve finds the model and makes the prompt.
+func (t *turn) resolve(ctx context.Context, policy *event.ModelPolicy) (err error) {
+	if t.model, err = t.g.deps.Models.Resolve(t.req.Model, policy.GetModel()); err != nil {
+		return err
+	}
+	if t.req.Conversation, err = t.model.fit(t.req.Conversation); err != nil {
+		return err
+	}
+	return t.place(ctx)
 }
 
 // place finds the parent and makes the prompt.
@@ -180,7 +201,7 @@ func (t *turn) place(ctx context.Context) error {
 		}
 		match, _ = t.session.Match(t.req.Conversation)
 	}
-	t.options = prompt.Options{Kwargs: t.req.Kwargs, Time: t.g.deps.Now()}
+	t.options = prompt.Options{Time: t.g.deps.Now()}
 	if p := match.Parent; p != nil {
 		gen := p.Committed.GetGeneration()
 		t.options.Time = time.Unix(p.Committed.GetConversation().GetTemplateTime(), 0)
@@ -220,6 +241,7 @@ func (t *turn) extend(m session.Match) error {
 		Answer:       answer,
 		FinishReason: p.Committed.GetCompletion().GetFinishReason(),
 	}
+	t.options.Kwargs = t.kwargs(p)
 	out, err := t.model.Prompts.Extend(parent, t.req.Conversation, t.modelIDs(m.Added), t.options)
 	var rewrites *prompt.NotAppendOnlyError
 	if errors.As(err, &rewrites) {
@@ -236,6 +258,7 @@ func (t *turn) extend(m session.Match) error {
 func (t *turn) root(m session.Match) error {
 	conv := t.req.Conversation
 	conv.Messages = t.modelIDs(m.Added)
+	t.options.Kwargs = t.kwargs(nil)
 	out, err := t.model.Prompts.Root(conv, t.options)
 	if err != nil {
 		return promptError(err)
@@ -243,12 +266,6 @@ func (t *turn) root(m session.Match) error {
 	t.match, t.prompt = m, out
 	t.ids = appendSegments(nil, out.Segments)
 	return nil
-}
-
-// promptError says that a conversation cannot be rendered: the template
-// refused it, which is the client's to know.
-func promptError(err error) error {
-	return &Error{Kind: Invalid, Param: "messages", Message: "the model's chat template cannot render this conversation: " + err.Error(), Err: err}
 }
 
 func appendSegments(dst []uint32, segments []prompt.Segment) []uint32 {
@@ -307,9 +324,10 @@ func (t *turn) sampling(policy *event.ModelPolicy) (err error) {
 // run has the engine sample, appends the turn and returns the answer.
 func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer, error) {
 	t.sent = t.g.deps.Now()
+	t.req.begun(t.id, len(t.ids))
 	generated, err := t.generate(ctx, early)
 	if err != nil {
-		return nil, t.abort(ctx, generated, err)
+		return nil, t.tooLong(t.abort(ctx, generated, err))
 	}
 	reply, rest := t.parser.Finish(generated.FinishReason)
 	answer := t.answer(reply, generated)
@@ -378,6 +396,15 @@ func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (poo
 func (t *turn) begin() {
 	t.completion, t.logprobs = nil, nil
 	t.parser = t.model.Prompts.Parser(t.prompt, t.req.Conversation)
+}
+
+// tools are those that the model may call.
+func (t *turn) tools() []message.Definition {
+	c := t.req.Conversation
+	if len(c.Deferred) == 0 {
+		return c.Head.Tools
+	}
+	return slices.Concat(c.Head.Tools, c.Deferred)
 }
 
 // commit appends the turn, or, when the session has been closed meanwhile,

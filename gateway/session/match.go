@@ -154,14 +154,20 @@ func (s *Session) Match(c message.Conversation) (m Match, known bool) {
 	head := c.Head.Hash()
 	chains := make([]message.Hash, len(messages)+1)
 	chains[0] = head
+	named := map[int]*node{}
 	for i, msg := range messages {
 		chains[i+1] = message.Chain(chains[i], loose(msg).Hash())
+		if n := s.named(msg, chains[i]); n != nil {
+			chains[i+1], named[i+1] = n.chainAt(n.count()), n
+		}
 	}
 
 	var parent *node
 	for i := len(messages); i > 0 && parent == nil; i-- {
 		if messages[i-1].Role == message.Assistant {
-			parent, m.Ambiguous = s.newest(s.answers[chains[i]])
+			if parent = named[i]; parent == nil {
+				parent, m.Ambiguous = s.newest(s.answers[chains[i]])
+			}
 			m.Keep = i
 		}
 	}
@@ -181,6 +187,21 @@ func (s *Session) Match(c message.Conversation) (m Match, known bool) {
 	}
 	m.decide(s, parent, chains[len(messages)], messages, known)
 	return m, known
+}
+
+// named returns the turn that an answer says it was given in, if it answered
+// the same history and made the same calls: then it is that turn, among equal
+// ones and however the client changed its text.
+func (s *Session) named(m message.Message, history message.Hash) *node {
+	if m.Turn == "" || m.Role != message.Assistant {
+		return nil
+	}
+	n := s.nodes[s.tree.Turn(m.Turn)]
+	same := func(a, b message.Call) bool { return a.ID == b.ID }
+	if n == nil || n.chainAt(n.count()-1) != history || !slices.EqualFunc(n.answer.Calls, m.Calls, same) {
+		return nil
+	}
+	return n
 }
 
 // newest returns the last of equal turns, one whose answer arrived if there
@@ -240,12 +261,16 @@ func (s *Session) sameUnderOtherHead(messages []message.Message) bool {
 }
 
 // compare names the differences between a recorded message and its echo, which
-// have the same loose hash.
+// have the same loose hash or are an answer that names its turn.
 func (m *Match) compare(recorded, echo message.Message) {
 	if recorded.Content.Form != echo.Content.Form {
 		m.tolerate(ContentForm)
 	}
-	if recorded.Content.String() != echo.Content.String() {
+	switch {
+	case recorded.Content.String() == echo.Content.String():
+	case echo.Turn != "" && loose(recorded).Hash() != loose(echo).Hash():
+		m.Rewritten = true
+	default:
 		m.tolerate(TrailingSpace)
 	}
 	if recorded.Role != message.Assistant {

@@ -228,3 +228,33 @@ func TestAnUnknownSessionIsUnknown(t *testing.T) {
 		require.ErrorIs(t, err, session.ErrUnknown, "%q", id)
 	}
 }
+
+func TestAnAnswerThatNamesItsTurnIsThatTurnAmongEqualOnes(t *testing.T) {
+	w := newWorld(t)
+	asked := conversation("u:hi")
+	answer := asked.Messages[0]
+	answer.Role, answer.Content = message.Assistant, message.TextContent("hello")
+	first := w.turn(asked, answer)
+	second := w.turn(asked, answer)
+
+	echo := answer
+	m, _ := w.match(conversation("u:hi", echo, "u:more"))
+	require.Equal(t, second, m.Parent.ID)
+	require.True(t, m.Ambiguous)
+
+	echo.Turn = first
+	m, known := w.match(conversation("u:hi", echo, "u:more"))
+	require.True(t, known)
+	require.Equal(t, first, m.Parent.ID)
+	require.False(t, m.Ambiguous)
+
+	echo.Content = message.TextContent("hello, said otherwise")
+	m, _ = w.match(conversation("u:hi", echo, "u:more"))
+	require.Equal(t, first, m.Parent.ID)
+	require.True(t, m.Rewritten)
+
+	// Under another history the name proves nothing.
+	m, known = w.match(conversation("u:other", echo, "u:more"))
+	require.False(t, known)
+	require.Nil(t, m.Parent)
+}

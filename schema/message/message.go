@@ -39,6 +39,9 @@ type Message struct {
 	CallID string
 	// Name is the optional name of the speaker, or of the tool that answers.
 	Name string
+	// Turn is the turn that the client says an answer was given in: read from a
+	// signature of ours that it echoed. It is a hint, neither hashed nor encoded.
+	Turn string
 	// IsError marks a tool result as a failure.
 	IsError bool
 	// Extra is a JSON object of fields that this package does not know, in the

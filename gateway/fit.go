@@ -1,0 +1,169 @@
+package gateway
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"turnlog.dev/schema/message"
+	"turnlog.dev/schema/rawjson"
+	"turnlog.dev/schema/tree"
+	"turnlog.dev/tokenizer/family"
+	"turnlog.dev/tokenizer/prompt"
+)
+
+// Thinking is what a client says about the model's thinking. The zero value
+// leaves it to the model.
+type Thinking struct {
+	// Mode is on, off or empty.
+	Mode string
+	// Effort is low, medium, high or empty.
+	Effort string
+}
+
+// kwargs are the template's arguments: what the client gave as such, over what
+// its thinking switches mean to the model's family. A conversation that has
+// begun keeps its switches: a flip would change the end of the prompt under
+// the history.
+func (t *turn) kwargs(parent *tree.Turn) []byte {
+	var sets []rawjson.Set
+	lay := func(object []byte) {
+		for k, v := range rawjson.Members(object) {
+			sets = append(sets, rawjson.Set{Key: k, Value: v})
+		}
+	}
+	switch asked := t.req.Thinking; {
+	case asked == Thinking{}:
+		return t.req.Kwargs
+	case parent != nil:
+		lay(parent.Committed.GetConversation().GetTemplateKwargs())
+	default:
+		f, err := family.ByName(t.model.Family)
+		if err == nil && f.Thinking != "" && asked.Mode != "" {
+			sets = append(sets, rawjson.Set{Key: f.Thinking, Value: []byte(map[bool]string{true: "true", false: "false"}[asked.Mode == "on"])})
+		}
+		if asked.Effort != "" && asked.Mode != "off" {
+			sets = append(sets, rawjson.Set{Key: "reasoning_effort", Value: rawjson.AppendText(nil, asked.Effort)})
+		}
+	}
+	lay(t.req.Kwargs)
+	if len(sets) == 0 {
+		return nil
+	}
+	return rawjson.Splice(nil, []byte("{}"), sets...)
+}
+
+// fit changes a conversation to what the model can read, in ways that depend on
+// nothing but the messages so far, so that a history stays a beginning of the
+// next one:
+//
+//   - Where the template takes no system message behind other messages, one is
+//     put at the end of the user message or tool result before it.
+//   - Images and documents that come with tool results are replaced by a note.
+//     Anywhere else they are an error: the client can leave them out.
+func (m *Model) fit(c message.Conversation) (message.Conversation, error) {
+	for _, s := range c.Head.System {
+		if p := foreign(s.Content); p != nil {
+			return c, m.textOnly("system", p)
+		}
+	}
+	var out []message.Message
+	results := false
+	for i, msg := range c.Messages {
+		results = msg.Role == message.Tool || results && msg.Role == message.User
+		inside := msg.Role == message.System || msg.Role == message.Developer
+		p := foreign(msg.Content)
+		fold := inside && !m.Prompts.Ability().SystemInside
+		if p != nil && !results {
+			return c, m.textOnly("messages", p)
+		}
+		if out == nil && (p != nil || fold) {
+			out = slices.Clone(c.Messages[:i])
+		}
+		if p != nil {
+			msg.Content = note(msg.Content)
+		}
+		switch {
+		case fold:
+			out = foldSystem(out, msg)
+		case out != nil:
+			out = append(out, msg)
+		}
+	}
+	if out != nil {
+		c.Messages = out
+	}
+	return c, nil
+}
+
+func (m *Model) textOnly(param string, p *message.Part) error {
+	return Invalidf(param, "the model %q reads text only; the request holds a part of type %q", m.Name, p.Type)
+}
+
+// foreign is the first part that is neither text nor a reference to a tool.
+func foreign(c message.Content) *message.Part {
+	i := slices.IndexFunc(c.Parts, func(p message.Part) bool { return p.Type != "text" && p.Type != "tool_reference" })
+	if i < 0 {
+		return nil
+	}
+	return &c.Parts[i]
+}
+
+// note replaces what a text model cannot read by a word about it.
+func note(c message.Content) message.Content {
+	c.Parts = slices.Clone(c.Parts)
+	for i, p := range c.Parts {
+		if p.Type == "text" || p.Type == "tool_reference" {
+			continue
+		}
+		what := "document"
+		if strings.Contains(p.Type, "image") {
+			what = "image"
+		}
+		c.Parts[i] = message.Part{Type: "text", Text: "[" + what + " left out: the model reads text only]"}
+	}
+	return c
+}
+
+// foldSystem puts a system message at the end of the message before it.
+func foldSystem(out []message.Message, system message.Message) []message.Message {
+	text := "<system>\n" + system.Content.String() + "\n</system>"
+	n := len(out) - 1
+	if n < 0 || out[n].Role != message.User && out[n].Role != message.Tool {
+		return append(out, message.Message{Role: message.User, Content: message.TextContent(text)})
+	}
+	last := &out[n].Content
+	if last.Form == message.List {
+		last.Parts = append(slices.Clip(last.Parts), message.Part{Type: "text", Text: "\n\n" + text})
+	} else {
+		*last = message.TextContent(last.Text + "\n\n" + text)
+	}
+	return out
+}
+
+// tooLong says how long the prompt was, where the engine found out that it is
+// too long.
+func (t *turn) tooLong(err error) error {
+	e := AsError(err)
+	if e.Kind != TooLong || e.Prompt > 0 {
+		return err
+	}
+	more := *e
+	more.Prompt, more.Window = len(t.ids), t.model.ContextLength
+	if more.Window == 0 || more.Window > more.Prompt {
+		more.Window = more.Prompt - 1
+	}
+	return &more
+}
+
+// promptError says that a conversation cannot be rendered: the template
+// refused it, which is the client's to know.
+func promptError(err error) error {
+	message := "the model's chat template cannot render this conversation: " + err.Error()
+	if errors.Is(err, prompt.ErrSystemInside) {
+		// Claude Code knows these words, and sends the request again without
+		// such messages.
+		message = "role 'system' is not supported on this model inside messages"
+	}
+	return &Error{Kind: Invalid, Param: "messages", Message: message, Err: err}
+}
