@@ -1,0 +1,380 @@
+package fold_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"turnlog.dev/recorder/fold"
+	"turnlog.dev/recorder/sessiontest"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
+)
+
+// first is a session with one turn of four prompt ids and three sampled ones.
+func first(edit func(*event.TurnCommitted)) *sessiontest.Session {
+	s := sessiontest.New("s1")
+	s.Commit(sessiontest.Step{ID: "a", New: []uint32{1, 2, 3, 4}, Out: []uint32{5, 6, 7}, Edit: edit})
+	return s
+}
+
+func spansOf(t *testing.T, p fold.Policy, aids fold.Aids, s *sessiontest.Session) map[string]*event.TurnSpans {
+	t.Helper()
+	st := fold.New(s.ID, p, aids)
+	var out []*event.TrajectoryUpdate
+	for _, e := range sessiontest.Entries(s.Events) {
+		u, err := st.Apply(e)
+		require.NoError(t, err)
+		out = append(out, u)
+	}
+	return viewOf(out).spans
+}
+
+func TestATurnBecomesSpansOfItsOwnIDs(t *testing.T) {
+	s := first(nil)
+	s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{8, 9}, Out: []uint32{10}})
+	spans := spansOf(t, fold.DefaultPolicy(), fold.Aids{}, s)["b"]
+
+	require.Equal(t, "a", spans.GetParent())
+	require.Equal(t, uint32(7), spans.GetKeep())
+	require.Equal(t, []uint32{8, 9, 10}, event.IDs(nil, spans.GetIds()))
+	require.Equal(t, []byte{0, 0, 1}, spans.GetMask())
+	require.Equal(t, []float32{0, 0, -1. / 16}, event.Floats(nil, spans.GetLogprobs()))
+	require.Equal(t, []int32{-1, -1, 7}, event.Ints(nil, spans.GetVersions()))
+	require.Equal(t, event.Grade_GRADE_A, spans.GetGrade())
+	require.Empty(t, spans.GetGradeReasons())
+	require.Equal(t, "tok", spans.GetTokenizer())
+	require.Equal(t, int64(999), spans.GetGenerationUs())
+	require.NotNil(t, spans.GetConversation())
+}
+
+func TestGradesFollowTheEvidence(t *testing.T) {
+	cases := []struct {
+		name   string
+		grade  event.Grade
+		reason string
+		edit   func(*event.TurnCommitted)
+	}{
+		{"proof by count", event.Grade_GRADE_B, "proof_count", func(c *event.TurnCommitted) { c.Generation.Proof = event.PromptProof_PROMPT_PROOF_COUNT }},
+		{"tolerance", event.Grade_GRADE_B, "tolerance:trimmed", func(c *event.TurnCommitted) { c.Match.Tolerances = []string{"trimmed"} }},
+		{"kind of logprobs unknown", event.Grade_GRADE_C, "logprob_kind_unknown", func(c *event.TurnCommitted) { c.Completion.LogprobKind = 0 }},
+		{"ambiguous", event.Grade_GRADE_C, "ambiguous_parent", func(c *event.TurnCommitted) { c.Match.Ambiguous = true }},
+		{"rewritten", event.Grade_GRADE_C, "rewritten_call", func(c *event.TurnCommitted) { c.Match.Rewritten = true }},
+		{"grammar", event.Grade_GRADE_C, "constrained:json_schema", func(c *event.TurnCommitted) { c.Generation.Constraints = []string{"json_schema"} }},
+		{"temperature zero", event.Grade_GRADE_C, "greedy", func(c *event.TurnCommitted) { c.Request.SamplingUsed = []byte(`{"temperature":0.0}`) }},
+		{"one candidate", event.Grade_GRADE_C, "greedy", func(c *event.TurnCommitted) { c.Request.SamplingUsed = []byte(`{"top_k":1}`) }},
+		{"no version", event.Grade_GRADE_C, "version_unknown", func(c *event.TurnCommitted) { c.Completion.Versions = nil }},
+		{"version without number", event.Grade_GRADE_C, "version_unknown", func(c *event.TurnCommitted) { c.Completion.Versions[0].Label = "default" }},
+		{"text in", event.Grade_GRADE_D, "text_in", func(c *event.TurnCommitted) { c.Generation.Proof = event.PromptProof_PROMPT_PROOF_NONE }},
+		{"text out", event.Grade_GRADE_D, "text_out", func(c *event.TurnCommitted) { c.Completion = &event.Completion{Text: "answer"} }},
+		{"no logprobs", event.Grade_GRADE_D, "logprobs_missing", func(c *event.TurnCommitted) { c.Completion.Logprobs = nil }},
+		{"logprob that is no number", event.Grade_GRADE_D, "logprob_not_finite", func(c *event.TurnCommitted) {
+			c.Completion.Logprobs = event.AppendFloats(nil, []float32{-1, float32(math.NaN()), -1})
+		}},
+		{"infinite logprob", event.Grade_GRADE_D, "logprob_not_finite", func(c *event.TurnCommitted) {
+			c.Completion.Logprobs = event.AppendFloats(nil, []float32{-1, float32(math.Inf(-1)), -1})
+		}},
+		{"the engine read another prompt", event.Grade_GRADE_X, "prompt_count_mismatch", func(c *event.TurnCommitted) { c.Generation.PromptTokens = 9 }},
+		{"count proof without a count", event.Grade_GRADE_X, "prompt_count_mismatch", func(c *event.TurnCommitted) {
+			c.Generation.Proof, c.Generation.PromptTokens = event.PromptProof_PROMPT_PROOF_COUNT, 0
+		}},
+		{"fewer logprobs than ids", event.Grade_GRADE_X, "logprob_count_mismatch", func(c *event.TurnCommitted) {
+			c.Completion.Logprobs = c.Completion.Logprobs[:8]
+		}},
+		{"versions that do not tile", event.Grade_GRADE_X, "version_count_mismatch", func(c *event.TurnCommitted) { c.Completion.Versions[0].Count = 2 }},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			spans := spansOf(t, fold.DefaultPolicy(), fold.Aids{}, first(c.edit))["a"]
+			require.Equal(t, c.grade, spans.GetGrade())
+			require.Contains(t, spans.GetGradeReasons(), c.reason)
+			if c.grade == event.Grade_GRADE_X {
+				require.NotContains(t, spans.GetMask(), byte(1))
+			}
+		})
+	}
+}
+
+func TestAPromptThatDoesNotContinueItsParentIsBrokenButReadable(t *testing.T) {
+	s := first(nil)
+	s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{8}, Out: []uint32{10}, Edit: func(c *event.TurnCommitted) {
+		c.Base = nil
+		c.Segments = []*event.Segment{{Provenance: event.Provenance_PROVENANCE_USER, Ids: event.AppendIDs(nil, []uint32{1, 2, 3, 4, 5, 6, 99, 8})}}
+	}})
+	spans := spansOf(t, fold.DefaultPolicy(), fold.Aids{}, s)["b"]
+	require.Equal(t, event.Grade_GRADE_X, spans.GetGrade())
+	require.Equal(t, []string{"parent_ids_mismatch"}, spans.GetGradeReasons())
+	require.Zero(t, spans.GetKeep())
+	require.Equal(t, []uint32{1, 2, 3, 4, 5, 6, 99, 8, 10}, event.IDs(nil, spans.GetIds()))
+}
+
+func TestAnotherTokenizerCannotContinueATurn(t *testing.T) {
+	s := first(nil)
+	s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{8}, Out: []uint32{9}, Edit: func(c *event.TurnCommitted) { c.Generation.Tokenizer = "other" }})
+	s.Commit(sessiontest.Step{ID: "c", Parent: "a", New: []uint32{8}, Out: []uint32{9}, Edit: func(c *event.TurnCommitted) { c.Generation.Template = "other" }})
+	spans := spansOf(t, fold.DefaultPolicy(), fold.Aids{}, s)
+	require.Equal(t, event.Grade_GRADE_X, spans["b"].GetGrade())
+	require.Equal(t, event.Grade_GRADE_B, spans["c"].GetGrade())
+}
+
+func TestWeightLabelsGetTheNumberThatTheRunGaveThem(t *testing.T) {
+	s := first(func(c *event.TurnCommitted) {
+		c.Completion.Versions = []*event.VersionSpan{{Count: 2, Label: "step-40"}, {Count: 1, Label: "step-41"}}
+	})
+	aids := fold.Aids{Version: func(run, label string) (int32, bool) {
+		require.Equal(t, "run1", run)
+		return 40, label == "step-40"
+	}}
+	spans := spansOf(t, fold.DefaultPolicy(), aids, s)["a"]
+	require.Equal(t, []int32{-1, -1, -1, -1, 40, 40, -1}, event.Ints(nil, spans.GetVersions()))
+	require.Equal(t, []string{"version_unknown"}, spans.GetGradeReasons())
+}
+
+func TestMaskedTokensKeepTheirLogprobsAndSayWhy(t *testing.T) {
+	p := fold.DefaultPolicy()
+	p.CutOff, p.MaskFlags = fold.Mask, []string{"malformed_call"}
+	for why, edit := range map[string]func(*event.TurnCommitted){
+		"class_side":          func(c *event.TurnCommitted) { c.Request.Class = "side" },
+		"class_new":           func(c *event.TurnCommitted) { c.Request.Class = "new" },
+		"cut_off":             func(c *event.TurnCommitted) { c.Completion.FinishReason = "length" },
+		"flag_malformed_call": func(c *event.TurnCommitted) { c.Completion.Flags = []string{"malformed_call"} },
+	} {
+		t.Run(why, func(t *testing.T) {
+			spans := spansOf(t, p, fold.Aids{}, first(edit))["a"]
+			require.NotContains(t, spans.GetMask(), byte(1))
+			require.Equal(t, map[string]uint32{why: 3}, spans.GetMasked())
+			require.Equal(t, []float32{0, 0, 0, 0, -1. / 16, -2. / 16, -3. / 16}, event.Floats(nil, spans.GetLogprobs()))
+		})
+	}
+}
+
+// sealed folds a closed session and returns its branches by their last turn.
+func sealed(t *testing.T, p fold.Policy, s *sessiontest.Session) (map[string]*event.BranchSealed, *event.SessionSealed) {
+	t.Helper()
+	branches := map[string]*event.BranchSealed{}
+	var seal *event.SessionSealed
+	for _, u := range run(t, p, sessiontest.Entries(s.Events)) {
+		for _, o := range u.GetOutputs() {
+			if b := o.GetBranchSealed(); b != nil {
+				branches[b.GetTurns()[len(b.GetTurns())-1]] = b
+			}
+			if o.GetSessionSealed() != nil {
+				seal = o.GetSessionSealed()
+			}
+		}
+	}
+	return branches, seal
+}
+
+func TestARetryThatTheAgentDidNotUseIsAbandoned(t *testing.T) {
+	s := first(nil)
+	again := sessiontest.Step{Parent: "a", New: []uint32{8}, Out: []uint32{10, 11}}
+	again.ID = "b"
+	s.Commit(again)
+	again.ID = "c"
+	s.Commit(again)
+	s.Commit(sessiontest.Step{ID: "d", Parent: "c", New: []uint32{8}, Out: []uint32{12}})
+	s.Close("completed")
+	branches, seal := sealed(t, fold.DefaultPolicy(), s)
+
+	require.Equal(t, "abandoned", branches["b"].GetLabel())
+	require.Equal(t, "main", branches["b"].GetClass())
+	require.Equal(t, map[string]string{"b": "abandoned"}, branches["b"].GetExcluded())
+	require.Equal(t, []string{"a", "b"}, branches["b"].GetShared())
+	require.Zero(t, branches["b"].GetTrainable())
+	require.Equal(t, "main", branches["d"].GetLabel())
+	require.Equal(t, []string{"a", "c", "d"}, branches["d"].GetTurns())
+	require.Equal(t, uint32(6), branches["d"].GetTrainable())
+	require.Equal(t, map[string]uint64{"abandoned": 2}, seal.GetLedger().GetMasked())
+
+	p := fold.DefaultPolicy()
+	p.Abandoned = fold.Train
+	branches, _ = sealed(t, p, s)
+	require.Equal(t, uint32(2), branches["b"].GetTrainable())
+	require.Equal(t, []string{"a"}, branches["b"].GetShared())
+}
+
+func TestEqualSamplesOfTheLastStepAreNotAbandoned(t *testing.T) {
+	s := sessiontest.New("s1")
+	for _, id := range []string{"a", "b", "c"} {
+		s.Commit(sessiontest.Step{ID: id, New: []uint32{1}, Out: []uint32{2}})
+	}
+	s.Undelivered("c")
+	s.Close("completed")
+	branches, seal := sealed(t, fold.DefaultPolicy(), s)
+	require.Equal(t, "main", branches["a"].GetLabel())
+	require.Equal(t, "main", branches["b"].GetLabel())
+	require.Equal(t, "abandoned", branches["c"].GetLabel(), "two were delivered and this one was not")
+	require.Equal(t, uint64(2), seal.GetLedger().GetTrainable())
+}
+
+func TestAnAnswerThatTheAgentNeverGotDoesNotCostTheTurnsBeforeIt(t *testing.T) {
+	s := first(nil)
+	s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{8}, Out: []uint32{10}})
+	s.Undelivered("b")
+	s.Close("completed")
+	branches, seal := sealed(t, fold.DefaultPolicy(), s)
+	require.Equal(t, "main", branches["b"].GetLabel())
+	require.Equal(t, uint32(3), branches["b"].GetTrainable())
+	require.Equal(t, map[string]string{"b": "undelivered"}, branches["b"].GetExcluded())
+	require.Equal(t, map[string]uint64{"undelivered": 1}, seal.GetLedger().GetMasked())
+}
+
+func TestASideRequestDoesNotHideTheEndOfTheMainLine(t *testing.T) {
+	s := first(nil)
+	s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{8}, Out: []uint32{10}})
+	s.Commit(sessiontest.Step{ID: "title", Parent: "b", New: []uint32{8}, Out: []uint32{11}, Edit: func(c *event.TurnCommitted) { c.Request.Class = "side" }})
+	s.Close("completed")
+	branches, _ := sealed(t, fold.DefaultPolicy(), s)
+	require.Len(t, branches, 2)
+	require.Equal(t, "main", branches["b"].GetLabel())
+	require.Equal(t, uint32(4), branches["b"].GetTrainable())
+	require.Equal(t, "side", branches["title"].GetLabel())
+	require.Zero(t, branches["title"].GetTrainable())
+}
+
+func TestTokensThatNothingContinuesAreTrimmed(t *testing.T) {
+	s := first(nil)
+	s.Commit(sessiontest.Step{ID: "b", Parent: "a", Cut: 1, New: []uint32{7, 8}, Out: []uint32{10}})
+	s.Close("completed")
+	branches, seal := sealed(t, fold.DefaultPolicy(), s)
+	require.Equal(t, uint32(9), branches["b"].GetTokens())
+	require.Equal(t, uint32(3), branches["b"].GetTrainable())
+	require.Equal(t, map[string]uint64{"trimmed": 1}, seal.GetLedger().GetMasked())
+}
+
+func TestARewrittenCallCanBeMasked(t *testing.T) {
+	s := first(nil)
+	s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{8}, Out: []uint32{10}, Edit: func(c *event.TurnCommitted) { c.Match.Rewritten = true }})
+	s.Close("completed")
+	p := fold.DefaultPolicy()
+	p.RewrittenCalls = fold.Mask
+	branches, _ := sealed(t, p, s)
+	require.Equal(t, map[string]string{"a": "rewritten_call"}, branches["b"].GetExcluded())
+	require.Equal(t, uint32(1), branches["b"].GetTrainable())
+	require.Equal(t, event.Grade_GRADE_C, branches["b"].GetGrade())
+}
+
+func TestABranchIsAsGoodAsItsWorstTurn(t *testing.T) {
+	s := first(func(c *event.TurnCommitted) { c.Match.Tolerances = []string{"x"} })
+	s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{8}, Out: []uint32{10}})
+	s.Commit(sessiontest.Step{ID: "c", Parent: "a", New: []uint32{8}, Out: []uint32{10}, Edit: func(c *event.TurnCommitted) { c.Generation.PromptTokens = 1 }})
+	s.Close("completed")
+	branches, seal := sealed(t, fold.DefaultPolicy(), s)
+	require.Equal(t, event.Grade_GRADE_B, branches["b"].GetGrade())
+	require.Equal(t, event.Grade_GRADE_X, branches["c"].GetGrade())
+	require.Equal(t, []string{"prompt_count_mismatch", "tolerance:x"}, branches["c"].GetGradeReasons())
+	require.Zero(t, branches["c"].GetTrainable(), "never exported, so nothing counts as trainable")
+	require.Equal(t, uint32(4), branches["b"].GetTrainable())
+	require.Equal(t, map[string]uint64{"grade_x": 1}, seal.GetLedger().GetMasked())
+}
+
+func TestTheStatusOfASession(t *testing.T) {
+	for reason, status := range map[string]string{
+		"completed": "completed", "failed": "failed", "aborted": "aborted", "deleted": "aborted",
+		"limit_turns": "truncated", "limit_idle": "truncated", "limit_wall": "truncated", "limit_tokens": "truncated",
+	} {
+		s := first(nil)
+		s.Close(reason)
+		_, seal := sealed(t, fold.DefaultPolicy(), s)
+		require.Equal(t, status, seal.GetStatus(), reason)
+	}
+	s := first(func(c *event.TurnCommitted) { c.Completion.FinishReason = "length" })
+	s.Close("completed")
+	_, seal := sealed(t, fold.DefaultPolicy(), s)
+	require.Equal(t, "truncated", seal.GetStatus())
+}
+
+func TestLostIDsAreAccountedForByReason(t *testing.T) {
+	s := first(func(c *event.TurnCommitted) {
+		c.Generation.Attempts = []*event.Attempt{{Ids: event.AppendIDs(nil, []uint32{1, 2})}, {}}
+	})
+	s.Abort("x", "client_gone", 1, 2, 3, 4)
+	s.Abort("y", "engine")
+	s.Close("completed")
+	s.Abort("z", "closed", 1)
+	_, seal := sealed(t, fold.DefaultPolicy(), s)
+	require.Equal(t, map[string]uint64{"failed_attempt": 2, "client_gone": 4}, seal.GetLedger().GetLost())
+	require.Equal(t, uint64(9), seal.GetLedger().GetGenerated())
+}
+
+func TestRewardsAndAnnotationsAfterTheCloseArePassedOn(t *testing.T) {
+	s := first(nil)
+	s.Close("completed")
+	s.Reward(0.5, 1)
+	s.Annotate("judge", 1)
+	updates := run(t, fold.DefaultPolicy(), sessiontest.Entries(s.Events))
+	require.InEpsilon(t, 0.5, updates[3].GetOutputs()[0].GetRewardRecorded().GetReward(), 0)
+	require.Equal(t, "judge", updates[4].GetOutputs()[0].GetAnnotationRecorded().GetName())
+}
+
+func TestAnIllegalEventParksTheSessionAndNothingOfItIsTrained(t *testing.T) {
+	s := first(nil)
+	s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{8}, Out: []uint32{10}, Edit: func(c *event.TurnCommitted) { c.Parent = "nowhere" }})
+	s.Commit(sessiontest.Step{ID: "c", Parent: "a", New: []uint32{8}, Out: []uint32{11, 12}})
+	s.Close("completed")
+	s.Reward(1, 1)
+	st := fold.New("s1", fold.DefaultPolicy(), fold.Aids{})
+	var updates []*event.TrajectoryUpdate
+	for _, e := range sessiontest.Entries(s.Events) {
+		u, err := st.Apply(e)
+		require.NoError(t, err)
+		updates = append(updates, u)
+	}
+	require.Equal(t, "illegal", updates[2].GetOutputs()[0].GetFault().GetReason())
+	require.Equal(t, "parked", updates[3].GetOutputs()[0].GetTurnLost().GetReason())
+	require.Len(t, updates[4].GetOutputs(), 1)
+	seal := updates[4].GetOutputs()[0].GetSessionSealed()
+	require.Equal(t, "failed", seal.GetStatus())
+	require.Equal(t, &event.Ledger{
+		Generated: 6, Masked: map[string]uint64{"parked": 3}, Lost: map[string]uint64{"parked": 3},
+	}, seal.GetLedger())
+	require.NotNil(t, updates[5].GetOutputs()[0].GetRewardRecorded())
+	require.NotNil(t, st.Parked())
+
+	// A restart finds the session parked.
+	again := fold.New("s1", fold.DefaultPolicy(), fold.Aids{})
+	for i, e := range sessiontest.Entries(s.Events) {
+		require.NoError(t, again.Adopt(e, updates[i]))
+	}
+	require.NotNil(t, again.Parked())
+	require.Equal(t, st.Generated(), again.Generated())
+}
+
+func TestAnEntryThatIsNotTheNextOneIsRefused(t *testing.T) {
+	entries := sessiontest.Entries(first(nil).Events)
+	st := fold.New("s1", fold.DefaultPolicy(), fold.Aids{})
+	_, err := st.Apply(entries[1])
+	require.ErrorIs(t, err, journal.ErrGap)
+	_, err = st.Apply(entries[0])
+	require.NoError(t, err)
+}
+
+func TestAPolicyThatMakesNoSenseIsRefusedWithAllItsFaults(t *testing.T) {
+	p := fold.DefaultPolicy()
+	require.NoError(t, p.Validate())
+	p.CutOff, p.Audit = "perhaps", 2
+	p.Classes[fold.ClassSide] = ""
+	err := p.Validate()
+	require.ErrorContains(t, err, "cut_off")
+	require.ErrorContains(t, err, "audit")
+	require.ErrorContains(t, err, "classes.side")
+}
+
+func TestATurnStoredUponASiblingIsContextWhereTheSiblingSampled(t *testing.T) {
+	s := first(nil)
+	s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{8}, Out: []uint32{20, 21}})
+	// A root whose prompt happens to be stored upon b, its answer included.
+	s.Commit(sessiontest.Step{ID: "c", New: []uint32{1}, Out: []uint32{30}, Edit: func(c *event.TurnCommitted) {
+		c.Base = &event.Base{Turn: "b", Keep: 9}
+		c.Segments = []*event.Segment{{Provenance: event.Provenance_PROVENANCE_USER, Ids: event.AppendIDs(nil, []uint32{22})}}
+		c.Generation.PromptTokens = 10
+	}})
+	spans := spansOf(t, fold.DefaultPolicy(), fold.Aids{}, s)["c"]
+	require.Equal(t, []uint32{1, 2, 3, 4, 5, 6, 7, 8, 20, 22, 30}, event.IDs(nil, spans.GetIds()))
+	require.Equal(t, []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, spans.GetMask())
+	sampled := slices.IndexFunc(spans.GetSpans(), func(p *event.Span) bool { return p.GetProvenance() == event.Provenance_PROVENANCE_SAMPLED })
+	require.Equal(t, len(spans.GetSpans())-1, sampled, "only its own answer is sampled")
+}
