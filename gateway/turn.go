@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,8 @@ import (
 // in.
 type Request struct {
 	Session string
+	// Turn is the id that the turn gets; empty mints one.
+	Turn string
 	// Dialect and Translation name the protocol and the version of its
 	// translation.
 	Dialect      string
@@ -157,9 +160,15 @@ type turn struct {
 	sent       time.Time
 }
 
+// NewTurn mints the id of a turn.
+func (g *Gateway) NewTurn() string { return "t-" + g.deps.NewID() }
+
 // plan decides everything that is decided before the engine is asked.
 func (g *Gateway) plan(ctx context.Context, s *session.Session, req Request) (*turn, error) {
-	t := &turn{g: g, session: s, req: req, id: "t-" + g.deps.NewID()}
+	t := &turn{g: g, session: s, req: req, id: req.Turn}
+	if t.id == "" {
+		t.id = g.NewTurn()
+	}
 	var policy *event.ModelPolicy
 	err := s.View(func(tree *tree.Tree) error {
 		t.runID, policy = tree.Run, tree.Opened.GetModelPolicy()
@@ -470,7 +479,7 @@ func (t *turn) answer(r parse.Reply, generated pool.Result) *Answer {
 	}
 	for i, c := range r.Calls {
 		m.Calls = append(m.Calls, message.Call{
-			ID:      fmt.Sprintf("call_%s_%d", t.id[len("t-"):], i),
+			ID:      fmt.Sprintf("call_%s_%d", strings.TrimPrefix(t.id, "t-"), i),
 			ModelID: c.ModelID, Name: c.Name, Arguments: c.Arguments,
 		})
 	}
