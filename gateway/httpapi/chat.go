@@ -69,7 +69,8 @@ func (a *api) delivered(c *echo.Context, sess, turn string, err error) {
 
 func (a *api) chatStream(c *echo.Context, req gateway.Request, opt openaichat.Options) error {
 	w := newEventWriter(c.Response())
-	stream := openaichat.NewStream("chatcmpl-"+gateway.NewID(), opt, req.Received.Unix(), w.write)
+	req.Turn = a.deps.Gateway.NewTurn()
+	stream := openaichat.NewStream("chatcmpl-"+req.Turn, opt, req.Received.Unix(), w.write)
 	stop := w.pingEvery(a.cfg.PingEvery, stream.Ping)
 	answer, err := a.deps.Gateway.Complete(c.Request().Context(), req, func(d parse.Delta) error {
 		return w.locked(func() error { return stream.Delta(d) })
