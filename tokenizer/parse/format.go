@@ -43,6 +43,9 @@ type Options struct {
 	// Prompt is the text of the generation prompt: a family's template may
 	// already have opened, or closed, the thinking there.
 	Prompt string
+	// Lead is the white space that the template writes between the generation
+	// prompt and an answer without thinking; it is no part of the content.
+	Lead string
 	// Tools gives the types of arguments to formats that write them as tags.
 	Tools []message.Definition
 }

@@ -87,7 +87,7 @@ func (p *harmony) step() bool {
 	}
 	if end < 0 {
 		p.say(string(p.text))
-		p.text = p.text[:0]
+		p.text, p.seen = p.text[:0], 0
 		return false
 	}
 	p.say(string(p.text[:end]))

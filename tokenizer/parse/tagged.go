@@ -111,6 +111,7 @@ func (p *tagged) start() bool {
 	case p.g.Bare && len(p.opts.Tools) > 0 && rest[0] == '{':
 		p.state = inBare
 	default:
+		p.text = bytes.TrimPrefix(p.text, []byte(p.opts.Lead))
 		p.state = inContent
 	}
 	return true
@@ -247,7 +248,7 @@ func (p *tagged) Finish(string) (Reply, []Delta) {
 	rest := string(p.text)
 	switch p.state {
 	case atStart:
-		p.say(Content, rest)
+		p.say(Content, strings.TrimPrefix(rest, p.opts.Lead))
 	case inReasoning:
 		p.flags.set(UnclosedReasoning)
 		p.say(Reasoning, rest)

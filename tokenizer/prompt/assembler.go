@@ -18,12 +18,16 @@ type Assembler struct {
 	grammar *parse.Grammar
 	// added are the ids of all added tokens: where text may be cut.
 	added map[uint32]bool
-	// closers are the spellings of the tokens that end a turn.
-	closers    []string
+	// stops end a turn when they are sampled. closers are the spellings of the
+	// tokens that end a turn in a render: stops, and what a template may write
+	// for one.
 	stops      []uint32
+	closers    []string
 	ends, trim map[uint32]bool
 	// opens: a turn has no end of its own but ends where the next message opens.
-	opens   bool
+	opens bool
+	// lead is the white space between a generation prompt and an answer.
+	lead    string
 	heads   heads
 	ability Ability
 	learned bool // ability is complete
@@ -69,9 +73,17 @@ func New(m Model) (*Assembler, error) {
 	if err := a.learn(); err != nil {
 		return nil, fault("learn the template", err)
 	}
-	a.grammar = parse.Bind(a.format(), m.Tokenizer, a.closers)
+	a.grammar = a.bind(a.format())
 	a.ability.Format, a.learned = a.grammar.Name, true
 	return a, nil
+}
+
+func (a *Assembler) bind(f parse.Format) *parse.Grammar {
+	stops := make([]string, len(a.stops))
+	for i, id := range a.stops {
+		stops[i], _ = a.m.Tokenizer.Token(id)
+	}
+	return parse.Bind(f, a.m.Tokenizer, stops)
 }
 
 func (a *Assembler) closes(id uint32) {
@@ -96,14 +108,15 @@ func (a *Assembler) Ability() Ability { return a.ability }
 // StopTokens are the ids at which an engine must end a turn.
 func (a *Assembler) StopTokens() []uint32 { return slices.Clone(a.stops) }
 
-// Parser returns a parser for the reply to p. The tools are those that the
-// call offers.
-func (a *Assembler) Parser(p Prompt, tools []message.Definition) parse.Parser {
+// Parser returns a parser for the reply to p, the prompt of conversation c.
+func (a *Assembler) Parser(p Prompt, c message.Conversation) parse.Parser {
 	var opened []uint32
 	if n := len(p.Segments); n > 0 {
 		opened = p.Segments[n-1].IDs
 	}
-	return a.grammar.Parser(parse.Options{Prompt: a.m.Tokenizer.Decode(opened), Tools: tools})
+	return a.grammar.Parser(parse.Options{
+		Prompt: a.m.Tokenizer.Decode(opened), Lead: a.lead, Tools: slices.Concat(c.Head.Tools, c.Deferred),
+	})
 }
 
 // closer finds the first token in text that ends a turn.

@@ -22,7 +22,22 @@ func (a *Assembler) Extend(parent Parent, c message.Conversation, added []messag
 	if err != nil {
 		return Prompt{}, fault("extend", err)
 	}
-	suffix, err := a.difference(parent, messages, len(before), len(c.Head.Tools) > 0, o)
+	answer := &messages[len(before)-1]
+	if a.m.Policy == Vendor && parent.Thought && answer.Reasoning == "" {
+		// The thinking is further up; what becomes of the answer's, had it any,
+		// becomes of that.
+		answer.Reasoning = thought
+		if _, err := a.difference(messages, len(before), c, o); err != nil {
+			return Prompt{}, err
+		}
+		answer.Reasoning = ""
+	}
+	suffix, err := a.difference(messages, len(before), c, o)
+	if calls := answer.Calls; err != nil && len(calls) > 1 {
+		// Some templates refuse more calls than one, but models make them.
+		answer.Calls = calls[len(calls)-1:]
+		suffix, err = a.difference(messages, len(before), c, o)
+	}
 	if err != nil {
 		return Prompt{}, err
 	}
@@ -43,8 +58,8 @@ func (a *Assembler) standIn(parent Parent, c message.Conversation, added []messa
 		out = append(out, say(message.System, system))
 	}
 	answer := say(message.Assistant, mark)
-	if parent.Thought || parent.Answer.Reasoning != "" {
-		answer.Reasoning = query
+	if parent.Answer.Reasoning != "" {
+		answer.Reasoning = thought
 	}
 	if len(parent.Answer.Calls) > 0 {
 		answer.Content.Text = ""
@@ -74,9 +89,9 @@ func mentions(messages []message.Message, mark string) bool {
 // what comes behind the stand-in's last word but for what belongs to the
 // answer: from the token that ends the turn on, or, where turns have no end of
 // their own, from the next message on.
-func (a *Assembler) difference(parent Parent, messages []message.Message, n int, tools bool, o Options) (string, error) {
+func (a *Assembler) difference(messages []message.Message, n int, c message.Conversation, o Options) (string, error) {
 	var offered []message.Definition
-	if tools {
+	if len(c.Head.Tools) > 0 {
 		offered = []message.Definition{definition}
 	}
 	short, err := a.render(messages[:n:n], offered, false, o)
@@ -93,14 +108,14 @@ func (a *Assembler) difference(parent Parent, messages []message.Message, n int,
 		return "", &NotAppendOnlyError{"the template leaves out the answer"}
 	}
 	// Policy keep accepts that the template rewrites the answer itself, which
-	// is where vendors drop thinking: the sampled ids stay. Whatever stands
-	// before the answer must not change under either policy.
-	same := min(shortAt, longAt)
+	// is where vendors drop thinking: the sampled ids stay. What stands before
+	// the answer must not change under either policy.
+	same := shortAt
 	if at := strings.Index(short, query); a.m.Policy == Keep && at >= 0 {
 		same = at + len(query)
 	}
-	if same > min(len(short), len(long)) || short[:same] != long[:same] ||
-		a.m.Policy == Vendor && shortAt != longAt {
+	if !strings.HasPrefix(long, short[:same]) ||
+		a.m.Policy == Vendor && messages[n-1].Reasoning != "" && !strings.Contains(long[:longAt], thought) {
 		return "", &NotAppendOnlyError{"the template changes the history when messages follow"}
 	}
 	tail, rest := short[shortAt+len(mark):], long[longAt+len(mark):]

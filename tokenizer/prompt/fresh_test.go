@@ -2,14 +2,17 @@ package prompt_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/message"
 	"turnlog.dev/tokenizer"
+	"turnlog.dev/tokenizer/family"
 	"turnlog.dev/tokenizer/family/familytest"
 	"turnlog.dev/tokenizer/parse"
 	"turnlog.dev/tokenizer/prompt"
@@ -84,7 +87,16 @@ func (r *rig) text(messages []message.Message, deferred []message.Definition, ge
 // split takes one turn: everything before answer, the answer, and what is added
 // behind it.
 func (r *rig) split(tr trajectory, at int) (result string) {
+	tr.messages = r.fit(tr.messages)
 	history, answer := tr.messages[:at], tr.messages[at]
+	for _, m := range tr.messages {
+		if n := len(m.Calls); n > 0 && !r.Calls || n > 1 && !r.Parallel {
+			return "-"
+		}
+	}
+	if len(answer.Calls) > 0 && answer.Content.Text != "" && r.Alone {
+		return "-"
+	}
 	end := at + 1
 	for end < len(tr.messages) && tr.messages[end].Role != message.Assistant {
 		end++
@@ -99,13 +111,23 @@ func (r *rig) split(tr trajectory, at int) (result string) {
 	}
 	ids := flatten(root, nil)
 	completion, ok := r.sample(history, answer, tr.deferred)
+	if !ok && r.Thinks && answer.Reasoning == "" {
+		// The generation prompt has opened the thinking.
+		tr.messages = slices.Clone(tr.messages)
+		tr.messages[at].Reasoning = "Hm."
+		answer = tr.messages[at]
+		completion, ok = r.sample(history, answer, tr.deferred)
+	}
 	if !ok {
 		return "-"
 	}
-	parser := r.a.Parser(root, tools)
+	parser := r.a.Parser(root, message.Split(history, slices.Concat(tools, tr.deferred)))
 	parser.Push(completion)
 	reply, _ := parser.Finish("stop")
 	if fault := same(reply, answer, r.Thinks); fault != "" {
+		if r.model.Policy == prompt.Vendor && answer.Reasoning != "" && reply.Reasoning == "" {
+			return "-" // the template leaves out the thinking even of the last answer
+		}
 		return "reply: " + fault
 	}
 	cut := tr.cut > 0 && at == 1
@@ -114,7 +136,7 @@ func (r *rig) split(tr trajectory, at int) (result string) {
 	}
 	parent := prompt.Parent{
 		Len: len(ids) + len(completion), Tail: completion[max(0, len(completion)-8):], Answer: answer,
-		Thought: answer.Reasoning != "",
+		Thought: slices.ContainsFunc(tr.messages[:at+1], func(m message.Message) bool { return m.Reasoning != "" }),
 	}
 	c := message.Split(tr.messages[:end], slices.Concat(tools, tr.deferred))
 	next, err := r.a.Extend(parent, c, added, r.o)
@@ -125,6 +147,9 @@ func (r *rig) split(tr trajectory, at int) (result string) {
 	if err != nil {
 		return "refused: " + err.Error()
 	}
+	if fault := r.provenance(next, added); fault != "" {
+		return "WRONG provenance: " + fault
+	}
 	got := flatten(next, append(ids, completion...))
 	fresh, err := r.root(tr.messages[:end], tr.deferred)
 	if err != nil {
@@ -134,11 +159,32 @@ func (r *rig) split(tr trajectory, at int) (result string) {
 	if slices.Equal(got, want) {
 		return "="
 	}
+	if r.tok.Decode(got) == r.tok.Decode(want) {
+		return "text" // the sampled ids are not those that the text encodes to
+	}
 	new := got[next.Keep:]
 	if len(want) >= len(new) && slices.Equal(want[len(want)-len(new):], new) {
 		return "kept"
 	}
 	return "WRONG\n got " + quote(r.tok.Decode(got)) + "\nwant " + quote(r.tok.Decode(want))
+}
+
+// fit gives calls the ids that the family's models write.
+func (r *rig) fit(messages []message.Message) []message.Message {
+	if r.Family.Name != family.KimiK2.Name {
+		return messages
+	}
+	messages = slices.Clone(messages)
+	n := 0
+	for i, m := range messages {
+		m.Calls = slices.Clone(m.Calls)
+		for j, c := range m.Calls {
+			m.Calls[j].ModelID = fmt.Sprintf("functions.%s:%d", c.Name, n)
+			n++
+		}
+		messages[i] = m
+	}
+	return messages
 }
 
 func quote(s string) string { return strings.ReplaceAll(s, "\n", `\n`) }
@@ -168,19 +214,73 @@ func same(r parse.Reply, m message.Message, thinks bool) string {
 	return ""
 }
 
-func TestExtendEqualsAFreshRender(t *testing.T) {
+// provenance checks that what each message says is in a segment of its own
+// kind.
+func (r *rig) provenance(p prompt.Prompt, added []message.Message) string {
+	said := map[event.Provenance]string{}
+	for _, s := range p.Segments {
+		said[s.Provenance] += r.tok.Decode(s.IDs)
+	}
+	kinds := map[message.Role]event.Provenance{
+		message.System: event.Provenance_PROVENANCE_SYSTEM, message.User: event.Provenance_PROVENANCE_USER,
+		message.Tool: event.Provenance_PROVENANCE_TOOL, message.Assistant: event.Provenance_PROVENANCE_ASSISTANT_RERENDERED,
+	}
+	for _, m := range added {
+		text := strings.TrimSpace(m.Content.String())
+		if m.Role == message.Tool && strings.ContainsAny(text, "\"\n") {
+			continue // some templates write results as JSON
+		}
+		if !strings.Contains(said[kinds[m.Role]], text) {
+			return fmt.Sprintf("%s %q not in %q", m.Role, text, said)
+		}
+	}
+	return ""
+}
+
+// outcomes takes every turn of every trajectory, and returns what came of them
+// by column.
+func (r *rig) outcomes(visit func(name, outcome string)) map[string][]string {
+	all := map[string][]string{}
+	for _, tr := range trajectories() {
+		for at, m := range tr.messages {
+			if m.Role != message.Assistant || at == len(tr.messages)-1 {
+				continue
+			}
+			outcome := r.split(tr, at)
+			visit(fmt.Sprintf("%s, turn %d", tr.name, at), outcome)
+			outcome, _, _ = strings.Cut(outcome, ":")
+			if !slices.Contains(all[tr.column], outcome) {
+				all[tr.column] = append(all[tr.column], outcome)
+			}
+		}
+	}
+	return all
+}
+
+func TestExtendEqualsAFreshRenderOrKeepsOrBranches(t *testing.T) {
 	for _, c := range familytest.Checkpoints() {
 		t.Run(c.Name, func(t *testing.T) {
-			r := newRig(t, c, prompt.Keep)
-			t.Logf("%+v", r.a.Ability())
-			for _, tr := range trajectories() {
-				for at, m := range tr.messages {
-					if m.Role != message.Assistant || at == len(tr.messages)-1 {
-						continue
-					}
-					t.Logf("%s %d: %s", tr.name, at, r.split(tr, at))
+			n := 0
+			newRig(t, c, prompt.Keep).outcomes(func(name, outcome string) {
+				kind, _, _ := strings.Cut(outcome, ":")
+				require.Contains(t, []string{"=", "text", "kept", "branch", "refused", "-"}, kind, "%s: %s", name, outcome)
+				n++
+			})
+			require.GreaterOrEqual(t, n, 43)
+		})
+	}
+}
+
+func TestPolicyVendorGivesTheFreshRenderOrBranches(t *testing.T) {
+	for _, c := range familytest.Checkpoints() {
+		t.Run(c.Name, func(t *testing.T) {
+			newRig(t, c, prompt.Vendor).outcomes(func(name, outcome string) {
+				if strings.HasPrefix(name, "cut") {
+					return // no render ends where a turn was cut
 				}
-			}
+				kind, _, _ := strings.Cut(outcome, ":")
+				require.Contains(t, []string{"=", "text", "branch", "refused", "-"}, kind, "%s: %s", name, outcome)
+			})
 		})
 	}
 }

@@ -13,12 +13,13 @@ import (
 // The words of the stand-ins that templates are probed with. No template gives
 // them a meaning, trims them or escapes them.
 const (
-	system = "turnlogsystem"
-	query  = "turnlogquery"
-	reply  = "turnlogreply"
-	more   = "turnlogmore"
-	result = "turnlogresult"
-	tool   = "turnlogtool"
+	system  = "turnlogsystem"
+	query   = "turnlogquery"
+	thought = "turnlogthought"
+	reply   = "turnlogreply"
+	more    = "turnlogmore"
+	result  = "turnlogresult"
+	tool    = "turnlogtool"
 )
 
 // heads are the texts that messages begin with, by role.
@@ -85,7 +86,8 @@ func (a *Assembler) learn() error {
 	if at < 0 {
 		return errors.New("the template leaves out what the user says")
 	}
-	generate := a.head(opened[at+len(query):])
+	prompted := opened[at+len(query):]
+	generate := a.head(prompted)
 
 	chat, err := a.render([]message.Message{user, answer, next}, nil, true, Options{})
 	if err != nil {
@@ -104,13 +106,18 @@ func (a *Assembler) learn() error {
 		}
 	}
 	a.opens = !a.known(tail)
-	if a.opens && !a.known(follows) {
-		if _, id, ok := a.firstAdded(follows); ok {
+	if lead, ok := strings.CutPrefix(between(closed, query, reply), prompted); ok && strings.TrimSpace(lead) == "" {
+		a.lead = lead
+	}
+	if _, id, ok := a.firstAdded(follows); ok && !a.known(follows) {
+		if a.opens {
 			a.closes(id)
 			a.trim[id] = true
+		} else if s, ok := a.m.Tokenizer.Token(id); ok {
+			a.closers = append(a.closers, s)
 		}
 	}
-	a.heads.assistant = common(a.head(between(chat, query, reply)), generate)
+	a.heads.assistant = a.opener(common(a.head(between(chat, query, reply)), generate))
 	a.heads.user = a.head(between(chat, reply, more))
 	_, err = a.Extend(Parent{Len: 1, Tail: []uint32{0}, Answer: answer}, message.Conversation{}, []message.Message{next}, Options{})
 	a.ability.Extends = err == nil
@@ -147,17 +154,37 @@ func (a *Assembler) known(text string) bool {
 	return at >= 0
 }
 
-// head is where a message begins in the text between the content of the
-// message before and its own: at the first added token behind the token that
-// ends a turn.
+// head is what a message begins with, given the text between the content of
+// the message before and its own: from the first added token behind the token
+// that ends a turn, or from the latter where that opens the message. It ends
+// before the stand-ins' names.
 func (a *Assembler) head(joint string) string {
-	if at, n := a.closer(joint); at >= 0 && !a.opens {
+	at, n := a.closer(joint)
+	switch {
+	case at >= 0 && a.opens:
+		joint = joint[at:]
+	case at >= 0:
 		joint = joint[at+n:]
 	}
 	if at, _, ok := a.firstAdded(joint); ok {
 		joint = joint[at:]
 	}
+	for _, name := range []string{callID[:8], tool} {
+		joint, _, _ = strings.Cut(joint, name)
+	}
 	return joint
+}
+
+// opener is a head up to its second added token: what follows in an
+// assistant's may depend on whether it thinks.
+func (a *Assembler) opener(head string) string {
+	if at, id, ok := a.firstAdded(head); ok {
+		s, _ := a.m.Tokenizer.Token(id)
+		if next, _, ok := a.firstAdded(head[at+len(s):]); ok {
+			return head[:at+len(s)+next]
+		}
+	}
+	return head
 }
 
 func (a *Assembler) firstAdded(text string) (at int, id uint32, ok bool) {

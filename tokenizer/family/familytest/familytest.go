@@ -27,6 +27,8 @@ type Checkpoint struct {
 	Thinks bool
 	// Calls: the format has calls. Parallel: more than one at once.
 	Calls, Parallel bool
+	// Alone: an answer with calls has no text beside them.
+	Alone bool
 	// Kwargs are template arguments that the case is about.
 	Kwargs string
 	// File is the template's name.
@@ -81,7 +83,7 @@ func Checkpoints() []Checkpoint {
 		},
 		{
 			Name: "gpt-oss", Family: family.GPTOSS, Special: strings.Fields("<|startoftext|> <|endoftext|> <|return|> <|constrain|> <|channel|> <|start|> <|end|> <|message|> <|call|>"),
-			Thinks: true, Calls: true, File: "gpt_oss",
+			Thinks: true, Calls: true, Alone: true, File: "gpt_oss",
 		},
 		{Name: "deepseek-v3", Family: family.DeepSeekV3, Special: deepseek[:2], Marks: tokens(deepseek[2:], thinking), Calls: true, Parallel: true, File: "deepseek_v3"},
 		{Name: "deepseek-v3.1", Family: family.DeepSeekV31, Special: deepseek[:2], Marks: tokens(deepseek[2:], thinking), Calls: true, Parallel: true, File: "deepseek_v31"},
@@ -103,12 +105,12 @@ func Checkpoints() []Checkpoint {
 		{
 			Name: "llama-3.1", Family: family.Llama3,
 			Special: strings.Fields("<|begin_of_text|> <|end_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> <|eom_id|> <|python_tag|>"),
-			Calls:   true, File: "llama3",
+			Calls:   true, Alone: true, File: "llama3",
 		},
 		{
 			Name: "mistral-7b-v0.3", Family: family.Mistral,
 			Special: strings.Fields("<s> </s> [INST] [/INST] [TOOL_CALLS] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] [/TOOL_RESULTS]"),
-			Calls:   true, Parallel: true, File: "mistral_v3",
+			Calls:   true, Parallel: true, Alone: true, File: "mistral_v3",
 		},
 		{
 			Name: "mistral-small-3.2", Family: family.Mistral,
