@@ -116,14 +116,29 @@ const (
 	Dropped  Outcome = "dropped"
 )
 
+// Reason is why a group was dropped.
+type Reason string
+
+// The reasons. Filtered and Malformed are found when the plan is executed.
+const (
+	// Partial: sessions were missing at the deadline.
+	Partial Reason = "partial"
+	// Void: no attempt counts.
+	Void Reason = "void"
+	// Filtered: the policy left a session without a row.
+	Filtered Reason = "filtered"
+	// Malformed: a session contradicts itself.
+	Malformed Reason = "malformed"
+)
+
 // Group is the n sessions sampled for one prompt, all attempts included.
 type Group struct {
 	Run string `json:"run"`
-	// Group is the group's id, or the session's when it is in none.
-	Group   string  `json:"group"`
+	// Group is the group's id; empty for a session that is in none.
+	Group   string  `json:"group,omitempty"`
 	Outcome Outcome `json:"outcome"`
-	// Reason says why it was dropped: partial, late, filtered, malformed.
-	Reason string `json:"reason,omitempty"`
+	// Reason says why it was dropped.
+	Reason Reason `json:"reason,omitempty"`
 	// Size is how many sessions the group should have; 0 is unknown.
 	Size     int32     `json:"size,omitempty"`
 	Sessions []Session `json:"sessions"`

@@ -54,7 +54,7 @@ func (s *State) Apply(m *Manifest) error {
 	}
 	s.applyRewards(m.Rewards)
 	s.forget(m.Time.Add(-Remember))
-	s.Totals.add(m.Counts)
+	s.Totals.Add(m.Counts)
 	return nil
 }
 
@@ -78,7 +78,7 @@ func (s *State) applyRewards(rewards []LateReward) {
 		}
 		s.Settled = append(s.Settled, SettledGroup{Group: Group{
 			Run: r.Run, Outcome: Exported,
-			Sessions: []Session{{Session: r.Session, Partition: r.Partition, Through: r.Through}},
+			Sessions: []Session{{Session: r.Session, Partition: r.Partition, Through: r.Through, Counts: true}},
 		}})
 	}
 }
@@ -99,7 +99,8 @@ func (c Cursor) positions() map[int]uint64 {
 	return after
 }
 
-func (c *Counts) add(o Counts) {
+// Add sums two counts.
+func (c *Counts) Add(o Counts) {
 	c.GroupsExported += o.GroupsExported
 	c.GroupsPartial += o.GroupsPartial
 	c.GroupsDropped += o.GroupsDropped

@@ -19,7 +19,7 @@ type Session struct {
 	turns       map[string]*turn
 	branches    []*event.BranchSealed
 	sealed      *event.SessionSealed
-	rewards     []Reward
+	rewards     []reward
 	annotations []*event.AnnotationRecorded
 	definitions map[string][]byte
 	parked      bool
@@ -32,12 +32,11 @@ type turn struct {
 	sequence uint64
 }
 
-// Reward is a reward and the position of the update that brought it.
-type Reward struct {
+// reward is a reward and the position of the update that brought it.
+type reward struct {
 	*event.RewardRecorded
-	Position uint64
-	// TimeUS is when the turn stream took it, microseconds since 1970.
-	TimeUS int64
+	position uint64
+	timeUS   int64
 }
 
 // NewSession returns a session without updates.
@@ -76,7 +75,7 @@ func (s *Session) add(o *event.Output, in *event.Input, position uint64) error {
 	case *event.Output_SessionSealed:
 		s.sealed = o.SessionSealed
 	case *event.Output_RewardRecorded:
-		s.rewards = append(s.rewards, Reward{o.RewardRecorded, position, in.GetTimeUs()})
+		s.rewards = append(s.rewards, reward{o.RewardRecorded, position, in.GetTimeUs()})
 	case *event.Output_AnnotationRecorded:
 		s.annotations = append(s.annotations, o.AnnotationRecorded)
 	case *event.Output_Fault:
@@ -149,18 +148,6 @@ func (s *Session) Sealed() bool { return s.sealed != nil }
 
 // Parked reports whether an event of the session could not be folded.
 func (s *Session) Parked() bool { return s.parked }
-
-// Rewards returns the rewards that updates after one position and up to another
-// brought, in order.
-func (s *Session) Rewards(after, through uint64) []Reward {
-	var list []Reward
-	for _, r := range s.rewards {
-		if r.Position > after && r.Position <= through {
-			list = append(list, r)
-		}
-	}
-	return list
-}
 
 // reward returns the one of highest revision for a turn, or for the session
 // when turn is empty; of equal ones the last. nil is none.

@@ -1,0 +1,125 @@
+package exporter
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"turnlog.dev/exporter/manifest"
+	"turnlog.dev/exporter/parquet"
+	"turnlog.dev/exporter/rows"
+)
+
+// What becomes of a group that lacks sessions at its deadline.
+const (
+	PartialDrop   = "drop"
+	PartialExport = "export"
+)
+
+// Config says what is exported and when.
+type Config struct {
+	// Tenant whose trajectory stream it is.
+	Tenant string
+	// Flush is how long rows that are ready wait for others.
+	Flush time.Duration
+	// FlushTokens of rows that are ready are exported at once.
+	FlushTokens int64
+	// RewardWait is how long a sealed session waits for its reward. It is
+	// exported without one after that.
+	RewardWait time.Duration
+	// GroupWait is how long a group waits for its sessions, from the first that
+	// was sealed on. A group of unknown size waits as long.
+	GroupWait time.Duration
+	// Partial is PartialDrop or PartialExport.
+	Partial string
+	// Grades that are exported: of A, B, C and D. X never is.
+	Grades []string
+	// Classes that are exported; empty is all.
+	Classes []string
+	// Bounds of a row's length in tokens; 0 is none.
+	MinTokens, MaxTokens int
+	// Bounds of the reward; nil is none. A row without a reward passes.
+	MinReward, MaxReward *float64
+	// MinVersion is the oldest weight version of a trainable token; nil is
+	// none. An unknown version passes.
+	MinVersion *int64
+	// KeepTail keeps the context after the last turn that is trained.
+	KeepTail bool
+	// FileTokens is the number of tokens after which a shard ends.
+	FileTokens int64
+	// CollectAfter is the age of a file that no manifest lists, or that one has
+	// removed, at which it is deleted. 0 deletes nothing.
+	CollectAfter time.Duration
+	// Temp is the folder where shards are staged; empty is the system's.
+	Temp string
+}
+
+// DefaultConfig returns the configuration that the documentation describes.
+func DefaultConfig() Config {
+	return Config{
+		Tenant:       "default",
+		Flush:        10 * time.Second,
+		FlushTokens:  64 << 20,
+		RewardWait:   10 * time.Minute,
+		GroupWait:    time.Hour,
+		Partial:      PartialDrop,
+		Grades:       []string{"A", "B", "C"},
+		FileTokens:   128 << 20,
+		CollectAfter: 24 * time.Hour,
+	}
+}
+
+// Validate reports all faults at once.
+func (c Config) Validate() error {
+	var faults []error
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Errorf("exporter: "+format, args...))
+		}
+	}
+	fault(c.Tenant == "", "tenant is empty")
+	fault(c.Flush <= 0, "flush is %s; it must be above 0", c.Flush)
+	fault(c.FlushTokens <= 0, "flush_tokens is %d; it must be above 0", c.FlushTokens)
+	fault(c.RewardWait < 0, "reward_wait is %s; it must not be negative", c.RewardWait)
+	fault(c.GroupWait < 0, "group_wait is %s; it must not be negative", c.GroupWait)
+	fault(c.Partial != PartialDrop && c.Partial != PartialExport, "partial is %q; it must be drop or export", c.Partial)
+	fault(len(c.Grades) == 0, "grades is empty")
+	for _, g := range c.Grades {
+		fault(!slices.Contains([]string{"A", "B", "C", "D"}, g), "grades has %q; it may have A, B, C and D", g)
+	}
+	fault(c.MinTokens < 0 || c.MaxTokens < 0, "min_tokens and max_tokens must not be negative")
+	fault(c.MaxTokens > 0 && c.MinTokens > c.MaxTokens, "min_tokens is above max_tokens")
+	fault(c.MinReward != nil && c.MaxReward != nil && *c.MinReward > *c.MaxReward, "min_reward is above max_reward")
+	fault(c.FileTokens <= 0, "file_tokens is %d; it must be above 0", c.FileTokens)
+	fault(c.CollectAfter < 0, "collect_after is %s; it must not be negative", c.CollectAfter)
+	return errors.Join(faults...)
+}
+
+// Row groups are small enough that a reader which takes one at a time stays
+// small, and large enough that zstd finds what the rows of a group share.
+const (
+	rowGroupRows   = 128
+	rowGroupTokens = 4 << 20
+)
+
+// planned is the part of the configuration that rows and bytes depend on.
+func (c Config) planned() manifest.Config {
+	grades := slices.Clone(c.Grades)
+	slices.Sort(grades)
+	return manifest.Config{
+		Schema: rows.Schema, Writer: parquet.Version, Tenant: c.Tenant,
+		Partial: c.Partial, Grades: slices.Compact(grades), Classes: c.Classes,
+		MinTokens: c.MinTokens, MaxTokens: c.MaxTokens,
+		MinReward: c.MinReward, MaxReward: c.MaxReward, MinVersion: c.MinVersion,
+		KeepTail: c.KeepTail, FileTokens: c.FileTokens,
+		RowGroupRows: rowGroupRows, RowGroupTokens: rowGroupTokens,
+	}
+}
+
+func policy(c manifest.Config) rows.Policy {
+	return rows.Policy{
+		Grades: c.Grades, Classes: c.Classes, MinTokens: c.MinTokens, MaxTokens: c.MaxTokens,
+		MinReward: c.MinReward, MaxReward: c.MaxReward, MinVersion: c.MinVersion, KeepTail: c.KeepTail,
+	}
+}

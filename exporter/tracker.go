@@ -1,0 +1,328 @@
+package exporter
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"turnlog.dev/exporter/manifest"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
+)
+
+// tracker knows of every session that is not settled what readiness depends on.
+// It belongs to one goroutine.
+type tracker struct {
+	cfg      Config
+	sessions map[string]*session
+	groups   map[groupKey]*group
+	// ready are the groups that need no deadline, with their tokens.
+	ready    map[*group]int64
+	readySum int64
+	parts    [journal.Partitions]partition
+
+	// settled are sessions whose events can still be met, and the position up
+	// to which they are done with; ignore for those without rows.
+	settled       map[string]uint64
+	settledGroups map[groupKey]bool
+	// latecomers are open sessions of groups that are settled.
+	latecomers map[string]bool
+	rewards    map[string]*manifest.LateReward
+}
+
+// ignore is the position of a session of which nothing will ever count.
+const ignore = math.MaxUint64
+
+type groupKey struct {
+	run, group string
+	// session is set for a session that is in no group.
+	session string
+}
+
+type group struct {
+	groupKey
+	size     int32
+	sessions []*session
+	// sealed is when its first session was.
+	sealed time.Time
+}
+
+type session struct {
+	id             string
+	group          *group
+	index, attempt int32
+	partition      int
+	// Positions of the first and last event.
+	first, last uint64
+	tokens      int64
+	sealed      time.Time // zero while it is open
+	// doubtful sessions were aborted or failed: they count if they are rewarded.
+	doubtful bool
+	// void sessions were deleted or cannot be read.
+	void     bool
+	rewarded bool
+}
+
+// partition is where one partition stands.
+type partition struct {
+	stream string
+	// after is the cursor, seen the last position that was observed.
+	after, seen uint64
+}
+
+func newTracker(cfg Config, state *manifest.State) *tracker {
+	t := &tracker{
+		cfg:        cfg,
+		sessions:   make(map[string]*session),
+		groups:     make(map[groupKey]*group),
+		ready:      make(map[*group]int64),
+		latecomers: make(map[string]bool),
+		rewards:    make(map[string]*manifest.LateReward),
+	}
+	t.settle(state)
+	return t
+}
+
+// observe takes an entry of a partition. The error wraps ErrForeignLog.
+func (t *tracker) observe(number int, d journal.Delivery) error {
+	p, at := &t.parts[number], d.Tip.Position
+	if p.stream == "" {
+		p.stream = d.Stream
+	} else if p.stream != d.Stream {
+		return fmt.Errorf("%w: partition %d was in stream %s, now in %s", ErrForeignLog, number, p.stream, d.Stream)
+	}
+	p.seen = max(p.seen, at)
+	s := t.sessions[d.Session]
+	through, settled := t.settled[d.Session]
+	switch {
+	case at <= p.after, settled && at <= through, s != nil && at <= s.last, journal.IsRunSession(d.Session):
+		return nil // known already, or nothing to export
+	case d.Err != nil:
+		if s != nil {
+			s.last, s.void = at, true
+		}
+		return nil
+	}
+	for _, o := range d.Event.GetTrajectoryUpdate().GetOutputs() {
+		if started := o.GetSessionStarted(); started != nil && s == nil && !settled {
+			s = t.open(d, number, started)
+		}
+		switch {
+		case s != nil:
+			s.output(o, d.Time)
+		case t.latecomers[d.Session]:
+			if o.GetSessionSealed() != nil {
+				delete(t.latecomers, d.Session)
+			}
+		case o.GetRewardRecorded() != nil:
+			t.late(d, number, max(through, p.after))
+		}
+	}
+	if s != nil {
+		s.last = at
+		t.consider(s.group)
+	}
+	return nil
+}
+
+// open begins a session, unless its group is settled.
+func (t *tracker) open(d journal.Delivery, number int, started *event.SessionStarted) *session {
+	key := groupKey{run: d.Event.Run, group: started.Group}
+	size := started.GroupSize
+	if key.group == "" {
+		key.session, size = d.Session, 1
+	}
+	if t.settledGroups[key] {
+		t.latecomers[d.Session] = true
+		return nil
+	}
+	g := t.groups[key]
+	if g == nil {
+		g = &group{groupKey: key}
+		t.groups[key] = g
+	}
+	g.size = max(g.size, size)
+	s := &session{
+		id: d.Session, group: g, index: started.Index, attempt: started.Attempt,
+		partition: number, first: d.Tip.Position,
+	}
+	g.sessions = append(g.sessions, s)
+	t.sessions[d.Session] = s
+	return s
+}
+
+func (s *session) output(o *event.Output, at time.Time) {
+	switch o := o.Output.(type) {
+	case *event.Output_BranchSealed:
+		s.tokens += int64(o.BranchSealed.Tokens)
+	case *event.Output_SessionSealed:
+		s.sealed = at
+		s.void = s.void || o.SessionSealed.Reason == "deleted"
+		s.doubtful = o.SessionSealed.Status == "aborted" || o.SessionSealed.Status == "failed"
+		if s.group.sealed.IsZero() {
+			s.group.sealed = at
+		}
+	case *event.Output_RewardRecorded:
+		s.rewarded = s.rewarded || o.RewardRecorded.Turn == ""
+	case *event.Output_Fault:
+		s.void = true
+	}
+}
+
+// late notes a reward of a session whose rows are settled.
+func (t *tracker) late(d journal.Delivery, number int, after uint64) {
+	r := t.rewards[d.Session]
+	if r == nil {
+		r = &manifest.LateReward{Run: d.Event.Run, Session: d.Session, Partition: number, After: after}
+		t.rewards[d.Session] = r
+	}
+	r.Through = d.Tip.Position
+}
+
+// consider updates whether a group needs no deadline.
+func (t *tracker) consider(g *group) {
+	t.readySum -= t.ready[g]
+	delete(t.ready, g)
+	if members := g.counting(); g.size > 0 && len(members) >= int(g.size) &&
+		!slices.ContainsFunc(members, func(s *session) bool { return !s.rewarded }) {
+		for _, s := range members {
+			t.ready[g] += s.tokens
+		}
+		t.readySum += t.ready[g]
+	}
+}
+
+func (t *tracker) readyTokens() int64 { return t.readySum }
+
+// waiting counts groups with a sealed session, and open sessions.
+func (t *tracker) waiting() (groups, open int) {
+	for _, g := range t.groups {
+		if !g.sealed.IsZero() {
+			groups++
+		}
+	}
+	for _, s := range t.sessions {
+		if s.sealed.IsZero() {
+			open++
+		}
+	}
+	return groups, open
+}
+
+// counts reports whether the session can be its index's attempt.
+func (s *session) counts() bool {
+	return !s.sealed.IsZero() && !s.void && (!s.doubtful || s.rewarded)
+}
+
+// counting returns the latest attempt that counts of each index.
+func (g *group) counting() []*session {
+	var list []*session
+	for _, s := range g.sessions {
+		if !s.counts() {
+			continue
+		}
+		i, found := slices.BinarySearchFunc(list, s.index, func(o *session, index int32) int { return cmp.Compare(o.index, index) })
+		if !found {
+			list = slices.Insert(list, i, s)
+		} else if s.attempt >= list[i].attempt {
+			list[i] = s
+		}
+	}
+	return list
+}
+
+// decide says what becomes of the group at now. ok is false while it waits.
+func (g *group) decide(cfg Config, now time.Time) (outcome manifest.Outcome, reason manifest.Reason, members []*session, ok bool) {
+	if g.sealed.IsZero() {
+		return "", "", nil, false
+	}
+	members = g.counting()
+	for _, s := range members {
+		if !s.rewarded && now.Before(s.sealed.Add(cfg.RewardWait)) {
+			return "", "", nil, false
+		}
+	}
+	switch whole := g.size > 0 && len(members) >= int(g.size); {
+	case whole:
+		return manifest.Exported, "", members, true
+	case now.Before(g.sealed.Add(cfg.GroupWait)):
+		return "", "", nil, false
+	case len(members) == 0:
+		return manifest.Dropped, manifest.Void, nil, true
+	case g.size > 0 && cfg.Partial == PartialDrop:
+		return manifest.Dropped, manifest.Partial, nil, true
+	default:
+		return manifest.Exported, "", members, true
+	}
+}
+
+// settle forgets what a state has settled.
+func (t *tracker) settle(state *manifest.State) {
+	t.settled = make(map[string]uint64)
+	t.settledGroups = make(map[groupKey]bool)
+	for _, p := range state.Cursor {
+		t.parts[p.Partition] = partition{p.Stream, p.After, max(t.parts[p.Partition].seen, p.After)}
+	}
+	for _, g := range state.Settled {
+		for _, s := range g.Sessions {
+			t.settled[s.Session] = s.Through
+			if g.Outcome == manifest.Dropped || !s.Counts {
+				t.settled[s.Session] = ignore
+			}
+			if g.Group.Group == "" {
+				t.forget(groupKey{run: g.Run, session: s.Session})
+			}
+		}
+		if key := (groupKey{run: g.Run, group: g.Group.Group}); key.group != "" {
+			t.settledGroups[key] = true
+			t.forget(key)
+		}
+	}
+	for id, r := range t.rewards {
+		r.After = max(r.After, t.settled[id], t.parts[r.Partition].after)
+		if r.Through <= r.After {
+			delete(t.rewards, id)
+		}
+	}
+}
+
+// forget drops a group that is settled. Sessions that came to it too late are
+// not exported.
+func (t *tracker) forget(key groupKey) {
+	g := t.groups[key]
+	if g == nil {
+		return
+	}
+	for _, s := range g.sessions {
+		delete(t.sessions, s.id)
+		if _, known := t.settled[s.id]; !known && s.sealed.IsZero() {
+			t.latecomers[s.id] = true
+		}
+	}
+	t.readySum -= t.ready[g]
+	delete(t.ready, g)
+	delete(t.groups, key)
+}
+
+// cursor returns where to go on if the given groups, and all late rewards, are
+// settled.
+func (t *tracker) cursor(settling map[*group]bool) manifest.Cursor {
+	var after [journal.Partitions]uint64
+	for i, p := range t.parts {
+		after[i] = p.seen
+	}
+	for _, s := range t.sessions {
+		if !settling[s.group] {
+			after[s.partition] = min(after[s.partition], s.first-1)
+		}
+	}
+	var cursor manifest.Cursor
+	for i, p := range t.parts {
+		if p.stream != "" {
+			cursor = append(cursor, manifest.Position{Partition: i, Stream: p.stream, After: after[i]})
+		}
+	}
+	return cursor
+}
