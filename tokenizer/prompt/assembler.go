@@ -44,6 +44,9 @@ type Ability struct {
 	Extends bool
 	// Format names how replies are read.
 	Format string
+	// Calls: a call is read as the template writes it. If the family says that
+	// its models call tools, but this is false, the family is the wrong one.
+	Calls bool
 }
 
 // New learns the template's ways by rendering a few short conversations.
@@ -73,7 +76,7 @@ func New(m Model) (*Assembler, error) {
 	if err := a.learn(); err != nil {
 		return nil, fault("learn the template", err)
 	}
-	a.grammar = a.bind(a.format())
+	a.read()
 	a.ability.Format, a.learned = a.grammar.Name, true
 	return a, nil
 }

@@ -49,7 +49,7 @@ func answering(id, text string) message.Message {
 
 // definition is the stand-in for a request's tools.
 var definition = message.Definition{Name: tool, Raw: []byte(
-	`{"type":"function","function":{"name":"` + tool + `","description":"","parameters":{"type":"object","properties":{}}}}`)}
+	`{"type":"function","function":{"name":"` + tool + `","description":"","parameters":{"type":"object","properties":{"turnlog":{"type":"string"}}}}}`)}
 
 // callID is nine letters and digits, which one family insists on.
 const callID = "turnlog00"
@@ -112,9 +112,13 @@ func (a *Assembler) learn() error {
 	if _, id, ok := a.firstAdded(follows); ok && !a.known(follows) {
 		if a.opens {
 			a.closes(id)
-			a.trim[id] = true
 		} else if s, ok := a.m.Tokenizer.Token(id); ok {
 			a.closers = append(a.closers, s)
+		}
+	}
+	if a.opens && len(a.trim) == 0 {
+		for _, id := range a.stops {
+			a.trim[id] = true
 		}
 	}
 	a.heads.assistant = a.opener(common(a.head(between(chat, query, reply)), generate))
@@ -196,13 +200,58 @@ func (a *Assembler) firstAdded(text string) (at int, id uint32, ok bool) {
 	return 0, 0, false
 }
 
-// format is the family's, or, for a family that is not known, the one that
-// reads back what the template writes for a call.
-func (a *Assembler) format() parse.Format {
-	if a.m.Family.Name != family.Generic.Name {
-		return a.m.Family.Format
+// read finds out how replies are read. The family says it; for one that is not
+// known it is the format that reads what the template writes for a call. In any
+// case the template's own way to write a call is the test.
+func (a *Assembler) read() {
+	a.grammar = a.bind(a.m.Family.Format)
+	if a.ability.Calls = a.reads(a.grammar); a.ability.Calls || a.m.Family.Name != family.Generic.Name {
+		return
 	}
-	return a.m.Family.Format
+	for _, f := range parse.Formats() {
+		if g := a.bind(f); a.reads(g) {
+			a.grammar, a.ability.Calls = g, true
+			return
+		}
+	}
+	if a.marks("<think>") && a.marks("</think>") {
+		f := a.m.Family.Format
+		f.ThinkOpen, f.ThinkClose, f.Thinking = "<think>", "</think>", "\n"
+		a.grammar = a.bind(f)
+	}
+}
+
+func (a *Assembler) marks(token string) bool {
+	id, ok := a.m.Tokenizer.TokenID(token)
+	return ok && a.added[id]
+}
+
+// reads reports whether a grammar reads a call as the template writes it.
+func (a *Assembler) reads(g *parse.Grammar) bool {
+	// Where the id of a call carries its name, it must be in that form.
+	return a.readsCall(g, callID) || a.readsCall(g, "functions."+tool+":0")
+}
+
+func (a *Assembler) readsCall(g *parse.Grammar, id string) bool {
+	user, call := say(message.User, query), calling(`{"turnlog":"`+reply+`"}`, id)
+	tools := []message.Definition{definition}
+	opened, err := a.render([]message.Message{user}, tools, true, Options{})
+	if err != nil {
+		return false
+	}
+	// Where the generation prompt has opened a thinking, the answer must have
+	// one; where the template knows none, it leaves it out.
+	call.Reasoning = thought
+	closed, err := a.render([]message.Message{user, call}, tools, false, Options{})
+	rest, ok := strings.CutPrefix(closed, opened)
+	if err != nil || !ok {
+		return false
+	}
+	p := g.Parser(parse.Options{Prompt: behind(opened, query), Lead: a.lead, Tools: tools})
+	p.Push(a.m.Tokenizer.Encode(nil, rest))
+	r, _ := p.Finish("stop")
+	return len(r.Calls) == 1 && r.Calls[0].Name == tool && strings.Contains(r.Calls[0].Arguments, reply) &&
+		strings.TrimSpace(r.Content) == ""
 }
 
 // behind is the text behind the last s.

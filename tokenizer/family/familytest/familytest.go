@@ -31,6 +31,8 @@ type Checkpoint struct {
 	Alone bool
 	// Kwargs are template arguments that the case is about.
 	Kwargs string
+	// StopTokens are what generation_config.json would name.
+	StopTokens []uint32
 	// File is the template's name.
 	File string
 }

@@ -21,7 +21,7 @@ func (c Checkpoint) Renderer() prompt.Renderer {
 
 // Model returns the checkpoint as an assembler takes it.
 func (c Checkpoint) Model() prompt.Model {
-	return prompt.Model{Renderer: c.Renderer(), Tokenizer: c.Tokenizer(), Family: c.Family}
+	return prompt.Model{Renderer: c.Renderer(), Tokenizer: c.Tokenizer(), Family: c.Family, StopTokens: c.StopTokens}
 }
 
 type renderer struct{ template *jinja.Template }
