@@ -151,7 +151,7 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, f format, a 
 	flush := http.NewResponseController(w).Flush
 	var b []byte
 	for from := 0; from < len(a.ids); {
-		to := min(from+s.cfg.ChunkTokens, len(a.ids))
+		to := min(from+max(s.cfg.ChunkTokens, a.step), len(a.ids))
 		if a.breaks() && from < a.fault.After {
 			to = min(to, a.fault.After)
 		}

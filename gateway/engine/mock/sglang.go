@@ -77,6 +77,8 @@ func (f sglang) parse(body []byte) (c call, err error) {
 					c.stop, err = stopStrings(v)
 				case "stop_token_ids":
 					c.stopIDs, err = wire.IDs(nil, v)
+				case "stream_interval":
+					c.step, err = wire.Int(v)
 				case "sampling_seed":
 					c.seed, err = seed(v)
 				case "temperature":

@@ -1,0 +1,482 @@
+// Package enginetest holds the contract of engine.Engine as tests, run against
+// the mock by every adapter.
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"turnlog.dev/gateway/engine"
+	"turnlog.dev/gateway/engine/mock"
+	"turnlog.dev/gateway/engine/wire"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/tokenizer"
+)
+
+// Adapter is what the suite has to know of one.
+type Adapter struct {
+	Kind string
+	New  func(wire.Config) (engine.Engine, error)
+	// Mock changes the mock's configuration, for servers with other flags.
+	Mock func(*mock.Config)
+	// Proof is what it gives of the prompt.
+	Proof event.PromptProof
+	// Buffered adapters get the answer whole: nothing of a broken one.
+	Buffered bool
+	// Versions says that spans of weight versions come over the wire.
+	Versions bool
+	// CountsTokens says that the wire counts the completion besides listing it.
+	CountsTokens bool
+	// AbortPath is the path by which a generation is ended, or empty where
+	// closing the connection is all there is.
+	AbortPath string
+	// Skip names faults that cannot be expressed on the wire.
+	Skip []mock.FaultKind
+}
+
+// suite is one adapter under test.
+type suite struct {
+	Adapter
+	tok tokenizer.Tokenizer
+}
+
+// Run tests an adapter.
+func Run(t *testing.T, tok tokenizer.Tokenizer, a Adapter) {
+	s := suite{a, tok}
+	for name, test := range map[string]func(*testing.T){
+		"what was sampled arrives bit by bit":                    s.exact,
+		"an answer ends as the engine says":                      s.finish,
+		"a prompt of many thousand ids arrives":                  s.long,
+		"the prompt is proven":                                   s.proof,
+		"an answer that contradicts itself is broken":            s.broken,
+		"a cut answer is unreachable and what came is what was":  s.cut,
+		"a failure in the middle of an answer is one":            s.failure,
+		"an abort by the engine is a failure":                    s.abortedByEngine,
+		"a canceled request ends at the engine":                  s.canceled,
+		"an error of the receiver ends the request":              s.receiver,
+		"a hanging connection is given up after the idle time":   s.hanging,
+		"a slow first byte is no error":                          s.slow,
+		"a status has a class":                                   s.status,
+		"no server is unreachable":                               s.nobody,
+		"a prompt beyond the context is too long":                s.tooLong,
+		"versions tile the answer":                               s.versions,
+		"cached tokens are reported":                             s.cached,
+		"requests do not mix":                                    s.concurrent,
+		"a check says what the engine is":                        s.check,
+		"a check refuses another tokenizer and names both sides": s.otherTokenizer,
+		"a check of no server or of another one says so":         s.checkNobody,
+		"the engine's own key goes up":                           s.key,
+	} {
+		t.Run(name, test)
+	}
+}
+
+// start runs a mock that says what script says.
+func (s *suite) start(t *testing.T, script mock.Script, change ...func(*mock.Config)) (*mock.Server, *httptest.Server) {
+	t.Helper()
+	cfg := mock.Config{Tokenizer: s.tok, Script: script, Seed: 7, NonCanonical: 0.2}
+	if s.Mock != nil {
+		s.Mock(&cfg)
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	m, err := mock.New(cfg)
+	require.NoError(t, err)
+	srv := httptest.NewServer(m)
+	t.Cleanup(srv.Close)
+	return m, srv
+}
+
+func (s *suite) dial(t *testing.T, url string, change ...func(*wire.Config)) engine.Engine {
+	t.Helper()
+	cfg := wire.Config{URL: url}
+	for _, f := range change {
+		f(&cfg)
+	}
+	e, err := s.New(cfg)
+	require.NoError(t, err)
+	return e
+}
+
+const words = "The quick brown fox jumps over the lazy dog; naïve café, 你好 世界. Numbers: 12345 and 3.14159."
+
+func (s *suite) request(text string) engine.Request {
+	return engine.Request{
+		ID: "req-1", Session: "s1", Model: "mock", RoutedFrom: -1,
+		Prompt:   s.tok.Encode(nil, "<|im_start|>user\n"+text+"<|im_end|>\n<|im_start|>assistant\n"),
+		Sampling: engine.Sampling{MaxTokens: 4096},
+	}
+}
+
+// got collects chunks.
+type got struct {
+	ids      []uint32
+	logprobs []float32
+	chunks   int
+}
+
+func (g *got) emit(c engine.Chunk) error {
+	g.ids = append(g.ids, c.IDs...)
+	g.logprobs = append(g.logprobs, c.Logprobs...)
+	g.chunks++
+	return nil
+}
+
+// isPrefix checks that what arrived is the beginning of what was sampled.
+func (g *got) isPrefix(t *testing.T, sampled mock.Sampled) {
+	t.Helper()
+	require.Len(t, g.logprobs, len(g.ids))
+	require.LessOrEqual(t, len(g.ids), len(sampled.Completion))
+	require.True(t, slices.Equal(g.ids, sampled.Completion[:len(g.ids)]))
+	require.True(t, slices.Equal(g.logprobs, sampled.Logprobs[:len(g.ids)]))
+}
+
+func (s *suite) exact(t *testing.T) {
+	for _, chunk := range []int{1, 5, 1000} {
+		m, srv := s.start(t, func(r mock.Request) mock.Reply { return mock.Say(words + r.Last("user")) },
+			func(c *mock.Config) { c.ChunkTokens = chunk })
+		e := s.dial(t, srv.URL)
+		for i := range 20 {
+			var g got
+			req := s.request(strings.Repeat("x ", i) + "please")
+			report, err := e.Generate(t.Context(), req, g.emit)
+			require.NoError(t, err)
+			sampled := m.Journal().All()[i]
+			require.Equal(t, req.Prompt, sampled.Prompt)
+			require.Equal(t, sampled.Completion, g.ids)
+			require.Equal(t, sampled.Logprobs, g.logprobs)
+			require.Equal(t, "stop", report.FinishReason)
+			require.False(t, report.FirstToken.IsZero())
+			if chunk == 1 && !s.Buffered {
+				require.Greater(t, g.chunks, len(g.ids)/2, "streamed as it is sampled")
+			}
+		}
+	}
+}
+
+func (s *suite) finish(t *testing.T) {
+	_, srv := s.start(t, mock.Always(mock.Say(words)))
+	e := s.dial(t, srv.URL)
+
+	req := s.request("x")
+	req.Sampling.MaxTokens = 5
+	var g got
+	report, err := e.Generate(t.Context(), req, g.emit)
+	require.NoError(t, err)
+	require.Equal(t, "length", report.FinishReason)
+	require.Len(t, g.ids, 5)
+
+	req.Sampling.MaxTokens, req.Sampling.Stop = 4096, []string{"lazy"}
+	g = got{}
+	report, err = e.Generate(t.Context(), req, g.emit)
+	require.NoError(t, err)
+	require.Equal(t, "stop", report.FinishReason)
+	require.Equal(t, "lazy", report.MatchedStop)
+	require.Contains(t, s.tok.Decode(g.ids), "lazy", "the ids of the stop string were sampled")
+
+	req.Sampling.Stop, req.Sampling.MaxTokens = nil, 0
+	g = got{}
+	report, err = e.Generate(t.Context(), req, g.emit)
+	require.NoError(t, err)
+	require.Equal(t, "stop", report.FinishReason)
+	require.Greater(t, len(g.ids), 20, "no budget is up to the end of the context")
+}
+
+func (s *suite) long(t *testing.T) {
+	m, srv := s.start(t, mock.Always(mock.Say(words)))
+	var g got
+	req := s.request(strings.Repeat("a long story about a fox ", 9000))
+	require.Greater(t, len(req.Prompt), 9000)
+	report, err := s.dial(t, srv.URL).Generate(t.Context(), req, g.emit)
+	require.NoError(t, err)
+	require.Equal(t, req.Prompt, m.Journal().All()[0].Prompt)
+	require.Equal(t, s.Proof, report.Proof)
+}
+
+func (s *suite) proof(t *testing.T) {
+	_, srv := s.start(t, mock.Always(mock.Say(words)))
+	req := s.request("x")
+	report, err := s.dial(t, srv.URL).Generate(t.Context(), req, (&got{}).emit)
+	require.NoError(t, err)
+	require.Equal(t, s.Proof, report.Proof)
+	require.Equal(t, len(req.Prompt), report.PromptTokens)
+}
+
+func (s *suite) broken(t *testing.T) {
+	kinds := []mock.FaultKind{
+		mock.WrongPromptCount, mock.IgnoreIDs, mock.NoPromptEcho, mock.NoIDs, mock.FloatIDs, mock.NaN, mock.Null,
+		mock.Minus, mock.StringLogprob, mock.MissingLogprob, mock.NoLogprobs, mock.Extra, mock.Garbage,
+	}
+	if s.CountsTokens {
+		kinds = append(kinds, mock.WrongCount)
+	}
+	for _, kind := range kinds {
+		if slices.Contains(s.Skip, kind) {
+			continue
+		}
+		t.Run(string(kind), func(t *testing.T) {
+			m, srv := s.start(t, mock.Always(mock.Reply{Text: words, Fault: mock.Fault{Kind: kind, After: 3}}))
+			var g got
+			req := s.request("x")
+			if kind == mock.Extra {
+				req.Sampling.MaxTokens = 6
+			}
+			_, err := s.dial(t, srv.URL).Generate(t.Context(), req, g.emit)
+			require.Error(t, err)
+			require.Equal(t, engine.Broken, engine.ClassOf(err), err)
+			if all := m.Journal().All(); len(all) > 0 {
+				g.isPrefix(t, all[0])
+			}
+		})
+	}
+}
+
+func (s *suite) cut(t *testing.T) {
+	for _, fault := range []mock.Fault{{Kind: mock.Cut}, {Kind: mock.Cut, After: 1}, {Kind: mock.Cut, After: 7}, {Kind: mock.Cut, After: 10_000}, {Kind: mock.NoEnd, After: 4}} {
+		if slices.Contains(s.Skip, fault.Kind) {
+			continue
+		}
+		m, srv := s.start(t, mock.Always(mock.Reply{Text: words, Fault: fault}))
+		var g got
+		_, err := s.dial(t, srv.URL).Generate(t.Context(), s.request("x"), g.emit)
+		require.Error(t, err)
+		require.Equal(t, engine.Unreachable, engine.ClassOf(err), err)
+		sampled := m.Journal().All()[0]
+		g.isPrefix(t, sampled)
+		if !s.Buffered {
+			require.Len(t, g.ids, len(sampled.Completion), "all that was sent arrived")
+		}
+	}
+}
+
+func (s *suite) failure(t *testing.T) {
+	m, srv := s.start(t, mock.Always(mock.Reply{Text: words, Fault: mock.Fault{Kind: mock.ErrorEvent, After: 4, Message: "CUDA error: out of memory"}}))
+	var g got
+	_, err := s.dial(t, srv.URL).Generate(t.Context(), s.request("x"), g.emit)
+	require.Equal(t, engine.Failed, engine.ClassOf(err), err)
+	if !s.Buffered {
+		require.ErrorContains(t, err, "out of memory")
+		require.Len(t, g.ids, 4)
+	}
+	g.isPrefix(t, m.Journal().All()[0])
+}
+
+func (s *suite) abortedByEngine(t *testing.T) {
+	if slices.Contains(s.Skip, mock.Abort) {
+		t.Skip("the wire has no such finish reason")
+	}
+	m, srv := s.start(t, mock.Always(mock.Reply{Text: words, Fault: mock.Fault{Kind: mock.Abort, After: 4}}))
+	var g got
+	report, err := s.dial(t, srv.URL).Generate(t.Context(), s.request("x"), g.emit)
+	require.Equal(t, engine.Failed, engine.ClassOf(err), err)
+	require.Equal(t, "abort", report.FinishReason)
+	g.isPrefix(t, m.Journal().All()[0])
+}
+
+func (s *suite) canceled(t *testing.T) {
+	m, srv := s.start(t, mock.Always(mock.Reply{Text: words, Fault: mock.Fault{Kind: mock.Hang, After: 3}}))
+	e := s.dial(t, srv.URL)
+	for range 2 {
+		ctx, cancel := context.WithCancel(t.Context())
+		var g got
+		done := make(chan error, 1)
+		arrived := make(chan struct{}, 1000)
+		go func() {
+			_, err := e.Generate(ctx, s.request("x"), func(c engine.Chunk) error { arrived <- struct{}{}; return g.emit(c) })
+			done <- err
+		}()
+		if s.Buffered {
+			require.Eventually(t, func() bool { return m.Running() == 1 }, 10*time.Second, time.Millisecond)
+		} else {
+			<-arrived
+		}
+		cancel()
+		require.ErrorIs(t, <-done, context.Canceled)
+		require.Eventually(t, func() bool { return m.Running() == 0 }, 10*time.Second, time.Millisecond)
+		if s.AbortPath != "" {
+			require.Contains(t, m.Aborted(), "req-1")
+		}
+	}
+}
+
+func (s *suite) receiver(t *testing.T) {
+	m, srv := s.start(t, mock.Always(mock.Reply{Text: strings.Repeat(words, 50), Pace: time.Millisecond}))
+	stop := errors.New("the receiver had enough")
+	n := 0
+	_, err := s.dial(t, srv.URL).Generate(t.Context(), s.request("x"), func(engine.Chunk) error {
+		if n++; n > 2 || s.Buffered {
+			return stop
+		}
+		return nil
+	})
+	require.ErrorIs(t, err, stop)
+	require.Eventually(t, func() bool { return m.Running() == 0 }, 10*time.Second, time.Millisecond)
+}
+
+func (s *suite) hanging(t *testing.T) {
+	_, srv := s.start(t, mock.Always(mock.Reply{Text: words, Fault: mock.Fault{Kind: mock.Hang, After: 3}}))
+	e := s.dial(t, srv.URL, func(c *wire.Config) { c.Idle = 50 * time.Millisecond })
+	_, err := e.Generate(t.Context(), s.request("x"), (&got{}).emit)
+	require.Equal(t, engine.Unreachable, engine.ClassOf(err), err)
+	require.ErrorContains(t, err, "silent")
+}
+
+func (s *suite) slow(t *testing.T) {
+	_, srv := s.start(t, mock.Always(mock.Reply{Text: "short", Delay: 30 * time.Millisecond, Pace: 10 * time.Millisecond}))
+	_, err := s.dial(t, srv.URL).Generate(t.Context(), s.request("x"), (&got{}).emit)
+	require.NoError(t, err)
+}
+
+func (s *suite) status(t *testing.T) {
+	for status, class := range map[int]engine.Class{
+		429: engine.Overloaded, 503: engine.Overloaded, 500: engine.Failed, 502: engine.Unreachable, 504: engine.Unreachable,
+		400: engine.Refused, 401: engine.Refused, 404: engine.Refused, 422: engine.Refused, 413: engine.TooLong,
+	} {
+		_, srv := s.start(t, mock.Always(mock.Reply{Fault: mock.Fault{Kind: mock.Status, Status: status, RetryAfter: 7 * time.Second, Message: "because of it"}}))
+		_, err := s.dial(t, srv.URL).Generate(t.Context(), s.request("x"), (&got{}).emit)
+		var failed *engine.Error
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, class, failed.Class, status)
+		require.Equal(t, status, failed.Status)
+		require.Equal(t, 7*time.Second, failed.RetryAfter)
+		require.ErrorContains(t, err, "because of it")
+	}
+}
+
+func (s *suite) nobody(t *testing.T) {
+	srv := httptest.NewServer(http.NotFoundHandler())
+	srv.Close()
+	_, err := s.dial(t, srv.URL).Generate(t.Context(), s.request("x"), (&got{}).emit)
+	require.Equal(t, engine.Unreachable, engine.ClassOf(err), err)
+	require.ErrorContains(t, err, srv.URL)
+}
+
+func (s *suite) tooLong(t *testing.T) {
+	_, srv := s.start(t, mock.Always(mock.Say(words)), func(c *mock.Config) { c.ContextLength = 100 })
+	_, err := s.dial(t, srv.URL).Generate(t.Context(), s.request(strings.Repeat(words, 10)), (&got{}).emit)
+	require.Equal(t, engine.TooLong, engine.ClassOf(err), err)
+}
+
+func (s *suite) versions(t *testing.T) {
+	if !s.Versions {
+		t.Skip("the wire has no weight versions")
+	}
+	m, srv := s.start(t, mock.Steps(mock.Say(words), mock.Reply{Text: words, Version: "13", VersionAt: 4}))
+	m.SetVersion("12")
+	e := s.dial(t, srv.URL)
+	for _, want := range []int{1, 2} {
+		var g got
+		report, err := e.Generate(t.Context(), s.request("x"), g.emit)
+		require.NoError(t, err)
+		require.Len(t, report.Versions, want)
+		total := 0
+		for _, span := range report.Versions {
+			total += int(span.Count)
+		}
+		require.Equal(t, len(g.ids), total)
+		require.Equal(t, "12", report.Versions[0].Label)
+		if want == 2 {
+			require.EqualValues(t, 4, report.Versions[0].Count)
+			require.Equal(t, "13", report.Versions[1].Label)
+		}
+	}
+}
+
+func (s *suite) cached(t *testing.T) {
+	_, srv := s.start(t, mock.Always(mock.Say(words)))
+	e := s.dial(t, srv.URL)
+	var g got
+	req := s.request("x")
+	_, err := e.Generate(t.Context(), req, g.emit)
+	require.NoError(t, err)
+	known := len(req.Prompt) + len(g.ids)
+	req.Prompt = s.tok.Encode(append(slices.Clone(req.Prompt), g.ids...), "\n<|im_start|>user\nmore")
+	report, err := e.Generate(t.Context(), req, g.emit)
+	require.NoError(t, err)
+	require.Equal(t, known, report.CachedTokens)
+}
+
+func (s *suite) concurrent(t *testing.T) {
+	m, srv := s.start(t, func(r mock.Request) mock.Reply { return mock.Say(strings.Repeat(r.Last("user")+" ", 20)) })
+	e := s.dial(t, srv.URL)
+	var wg sync.WaitGroup
+	answers := make([]got, 40)
+	for i := range answers {
+		wg.Go(func() {
+			req := s.request("number " + strings.Repeat("I", i))
+			req.ID = "req-" + strings.Repeat("I", i)
+			_, err := e.Generate(t.Context(), req, answers[i].emit)
+			require.NoError(t, err)
+		})
+	}
+	wg.Wait()
+	for _, sampled := range m.Journal().All() {
+		i := strings.Count(s.tok.Decode(sampled.Prompt), "I")
+		require.Equal(t, sampled.Completion, answers[i].ids)
+		require.Equal(t, sampled.Logprobs, answers[i].logprobs)
+	}
+}
+
+func (s *suite) check(t *testing.T) {
+	m, srv := s.start(t, nil, func(c *mock.Config) { c.Model = "the-model"; c.ContextLength = 4321 })
+	info, err := s.dial(t, srv.URL).Check(t.Context(), s.tok)
+	require.NoError(t, err)
+	require.Equal(t, s.Kind, info.Kind)
+	require.Equal(t, "the-model", info.Model)
+	require.Equal(t, 4321, info.ContextLength)
+	require.NotEmpty(t, info.Version)
+	require.False(t, info.TextOnly)
+	require.Empty(t, m.Journal().All(), "a check is no turn")
+}
+
+func (s *suite) otherTokenizer(t *testing.T) {
+	_, srv := s.start(t, nil)
+	_, err := s.dial(t, srv.URL).Check(t.Context(), shifted{s.tok})
+	require.Equal(t, engine.Refused, engine.ClassOf(err), err)
+	require.ErrorContains(t, err, "here and")
+	require.ErrorContains(t, err, "tokenizer")
+}
+
+func (s *suite) checkNobody(t *testing.T) {
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	_, err := s.dial(t, gone.URL).Check(t.Context(), s.tok)
+	require.Equal(t, engine.Unreachable, engine.ClassOf(err), err)
+
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	_, err = s.dial(t, other.URL).Check(t.Context(), s.tok)
+	require.Equal(t, engine.Refused, engine.ClassOf(err), err)
+	require.ErrorContains(t, err, "engine kind")
+}
+
+func (s *suite) key(t *testing.T) {
+	_, srv := s.start(t, mock.Always(mock.Say("yes")), func(c *mock.Config) { c.APIKey = "sesame" })
+	_, err := s.dial(t, srv.URL).Generate(t.Context(), s.request("x"), (&got{}).emit)
+	require.Equal(t, engine.Refused, engine.ClassOf(err), err)
+	require.ErrorContains(t, err, "api_key")
+	_, err = s.dial(t, srv.URL, func(c *wire.Config) { c.APIKey = "sesame" }).Generate(t.Context(), s.request("x"), (&got{}).emit)
+	require.NoError(t, err)
+}
+
+// shifted is a tokenizer of another model: one id is different.
+type shifted struct{ tokenizer.Tokenizer }
+
+func (s shifted) Encode(dst []uint32, text string) []uint32 {
+	at := len(dst)
+	dst = s.Tokenizer.Encode(dst, text)
+	if len(dst) > at+3 {
+		dst[at+3]++
+	}
+	return dst
+}
