@@ -32,6 +32,7 @@ type call struct {
 	// what the client wants to see
 	scores, echo, showIDs, usage, spans bool
 	routed                              int // start position, -1 for none
+	step                                int // tokens per chunk that the client asked for
 	topK                                int
 	temperature                         float32 // 0 is unset
 }
