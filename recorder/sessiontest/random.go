@@ -24,7 +24,7 @@ func Random(id string, seed uint64) *Session {
 			s.Reward(rng.Float64(), int64(i))
 		case k == 2:
 			s.Annotate("judge", int64(i))
-		case k == 3 && len(s.Turns) > 0:
+		case k == 3 && len(s.Turns) > 0 && s.Events[len(s.Events)-1].GetTurnCommitted() != nil:
 			s.Undelivered(s.Turns[len(s.Turns)-1].ID)
 		default:
 			s.randomTurn(rng, fmt.Sprintf("t%d", i))

@@ -1,0 +1,562 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"turnlog.dev/recorder/deadletter"
+	"turnlog.dev/recorder/registry"
+	"turnlog.dev/recorder/sessiontest"
+	"turnlog.dev/recorder/worker"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
+	"turnlog.dev/schema/journal/journaltest"
+	"turnlog.dev/schema/journal/mem"
+)
+
+// fill appends the logs of sessions to a journal, interleaved.
+func fill(t *testing.T, j journal.Journal, sessions ...*sessiontest.Session) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(1, 1))
+	tips := map[string]journal.Tip{}
+	at := map[string]int{}
+	for left := slices.Clone(sessions); len(left) > 0; {
+		i := rng.IntN(len(left))
+		s := left[i]
+		if at[s.ID] == len(s.Events) {
+			left = slices.Delete(left, i, i+1)
+			continue
+		}
+		tip, err := j.Append(t.Context(), tips[s.ID], s.Events[at[s.ID]])
+		require.NoError(t, err)
+		tips[s.ID] = tip
+		at[s.ID]++
+	}
+}
+
+func random(n int) []*sessiontest.Session {
+	var out []*sessiontest.Session
+	for i := range n {
+		out = append(out, sessiontest.Random(fmt.Sprintf("session-%d", i), uint64(i)))
+	}
+	return out
+}
+
+// distinct counts the events with an id of their own.
+func distinct(sessions []*sessiontest.Session) int {
+	n := 0
+	for _, s := range sessions {
+		ids := map[string]bool{}
+		for _, ev := range s.Events {
+			ids[ev.GetId()] = true
+		}
+		n += len(ids)
+	}
+	return n
+}
+
+// recorded is the trajectory stream: all bodies of each session.
+func recorded(t *testing.T, j journal.Journal, sessions []*sessiontest.Session) map[string][]string {
+	t.Helper()
+	out := map[string][]string{}
+	for _, s := range sessions {
+		for e, err := range j.ReadSession(t.Context(), s.ID, journal.Tip{}) {
+			require.NoError(t, err)
+			out[s.ID] = append(out[s.ID], string(e.Body))
+		}
+	}
+	return out
+}
+
+// rig is a log with a worker's surroundings. It must be made inside a synctest
+// bubble.
+type rig struct {
+	t        *testing.T
+	sessions []*sessiontest.Session
+	turns    *mem.Journal
+	out      *mem.Journal
+	letters  *mem.Journal
+	registry *registry.Memory
+	want     map[string][]string
+}
+
+func newRig(t *testing.T, sessions ...*sessiontest.Session) *rig {
+	r := &rig{
+		t: t, sessions: sessions,
+		turns: mem.New(mem.Options{}), out: mem.New(mem.Options{}), letters: mem.New(mem.Options{}),
+		registry: registry.NewMemory(),
+	}
+	fill(t, r.turns, sessions...)
+	undisturbed := mem.New(mem.Options{})
+	r.run("undisturbed", r.deps(undisturbed), nil)
+	r.want = recorded(t, undisturbed, sessions)
+	n := 0
+	for _, bodies := range r.want {
+		n += len(bodies)
+	}
+	require.Equal(t, distinct(sessions), n)
+	r.registry = registry.NewMemory()
+	r.letters = mem.New(mem.Options{})
+	return r
+}
+
+func (r *rig) deps(out journal.Journal) worker.Deps {
+	return worker.Deps{Turns: r.turns, Trajectories: out, DeadLetters: deadletter.New(r.letters), Registry: r.registry}
+}
+
+func config(group string) worker.Config {
+	cfg := worker.DefaultConfig()
+	cfg.Group, cfg.Batch = group, 7
+	return cfg
+}
+
+// run lets a worker work until it has nothing to do, or dies.
+func (r *rig) run(group string, deps worker.Deps, change func(*worker.Config)) worker.Stats {
+	r.t.Helper()
+	cfg := config(group)
+	if change != nil {
+		change(&cfg)
+	}
+	w, err := worker.New(cfg, deps)
+	require.NoError(r.t, err)
+	ctx, cancel := context.WithCancel(r.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	synctest.Wait()
+	cancel()
+	err = <-done
+	if err != nil {
+		require.ErrorIs(r.t, err, journal.ErrClosed)
+	}
+	return w.Stats()
+}
+
+func (r *rig) requireSame() {
+	r.t.Helper()
+	got := recorded(r.t, r.out, r.sessions)
+	for _, s := range r.sessions {
+		require.Equal(r.t, len(r.want[s.ID]), len(got[s.ID]), s.ID)
+		for i, body := range r.want[s.ID] {
+			require.True(r.t, body == got[s.ID][i], "session %s, update %d", s.ID, i)
+		}
+	}
+}
+
+// plug is the power of a process: once it is out, no call has any effect.
+type plug struct {
+	mu  sync.Mutex
+	out bool
+}
+
+func (p *plug) pull() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.out = true
+}
+
+func (p *plug) check() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.out {
+		return journal.ErrClosed
+	}
+	return nil
+}
+
+// powered is a journal that a process with a plug uses.
+type powered struct {
+	journal.Journal
+	plug *plug
+}
+
+func (p powered) Append(ctx context.Context, tip journal.Tip, ev *event.Event) (journal.Tip, error) {
+	if err := p.plug.check(); err != nil {
+		return journal.Tip{}, err
+	}
+	return p.Journal.Append(ctx, tip, ev)
+}
+
+func (p powered) Subscribe(ctx context.Context, partition int, o journal.SubscribeOptions) (journal.Subscription, error) {
+	s, err := p.Journal.Subscribe(ctx, partition, o)
+	return poweredSubscription{s, p.plug}, err
+}
+
+type poweredSubscription struct {
+	journal.Subscription
+	plug *plug
+}
+
+func (s poweredSubscription) Fetch(ctx context.Context, n int) ([]journal.Delivery, error) {
+	if err := s.plug.check(); err != nil {
+		return nil, err
+	}
+	return s.Subscription.Fetch(ctx, n)
+}
+
+func (s poweredSubscription) Ack(ctx context.Context, d journal.Delivery) error {
+	if err := s.plug.check(); err != nil {
+		return err
+	}
+	return s.Subscription.Ack(ctx, d)
+}
+
+// poisoned is a session that cannot be folded to its end.
+func poisoned() *sessiontest.Session {
+	s := sessiontest.New("poisoned")
+	s.Commit(sessiontest.Step{ID: "a", New: []uint32{1, 2}, Out: []uint32{3}})
+	s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{1}, Out: []uint32{3}, Edit: func(c *event.TurnCommitted) { c.Parent = "nowhere" }})
+	s.Commit(sessiontest.Step{ID: "c", Parent: "a", New: []uint32{1}, Out: []uint32{3}})
+	s.Close("completed")
+	return s
+}
+
+func TestAWorkerKilledAtAnyPointLeavesTheSameStream(t *testing.T) {
+	for _, point := range worker.Points {
+		for nth := 1; nth <= 40; nth += 3 {
+			t.Run(fmt.Sprintf("%s %d", point, nth), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRig(t, append(random(12), poisoned())...)
+					for kills := range 60 {
+						p := &plug{}
+						deps := r.deps(powered{r.out, p})
+						deps.Turns = powered{r.turns, p}
+						var mu sync.Mutex
+						passed := 0
+						deps.Fault = func(at worker.Point) {
+							mu.Lock()
+							defer mu.Unlock()
+							if passed++; at == point && passed >= nth+kills {
+								p.pull()
+							}
+						}
+						r.run("recorder", deps, nil)
+						if p.check() == nil {
+							break
+						}
+					}
+					// The last one lives.
+					r.run("recorder", r.deps(r.out), nil)
+					r.requireSame()
+				})
+			})
+		}
+	}
+}
+
+func TestAZombieChangesNothing(t *testing.T) {
+	for _, point := range []worker.Point{worker.PointFetched, worker.PointFolded, worker.PointAppended} {
+		t.Run(string(point), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, random(8)...)
+				ctx, cancel := context.WithCancel(t.Context())
+				// The first worker freezes at the point, in every lane.
+				frozen := make(chan struct{})
+				var once sync.Once
+				deps := r.deps(r.out)
+				subs := &handover{Journal: r.turns}
+				deps.Turns = subs
+				deps.Fault = func(at worker.Point) {
+					if at == point {
+						<-frozen
+					}
+				}
+				zombie, err := worker.New(config("recorder"), deps)
+				require.NoError(t, err)
+				done := make(chan error, 1)
+				go func() { done <- zombie.Run(ctx) }()
+				synctest.Wait()
+				// The log gives its partitions to another, who does it all.
+				subs.closeAll()
+				r.run("recorder", r.deps(r.out), nil)
+				r.requireSame()
+				// It wakes up and goes on where it was.
+				once.Do(func() { close(frozen) })
+				synctest.Wait()
+				cancel()
+				if err := <-done; err != nil {
+					require.ErrorIs(t, err, journal.ErrClosed)
+				}
+				r.requireSame()
+			})
+		})
+	}
+}
+
+// handover is a log that can take its partitions away.
+type handover struct {
+	journal.Journal
+	mu   sync.Mutex
+	subs []journal.Subscription
+}
+
+func (h *handover) Subscribe(ctx context.Context, p int, o journal.SubscribeOptions) (journal.Subscription, error) {
+	s, err := h.Journal.Subscribe(ctx, p, o)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.subs = append(h.subs, s)
+	return s, err
+}
+
+func (h *handover) closeAll() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.subs {
+		s.Close()
+	}
+}
+
+func TestEverythingDeliveredAgainIsSkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, append(random(12), poisoned())...)
+		r.run("recorder", r.deps(r.out), nil)
+		r.requireSame()
+		r.run("another-group-from-the-start", r.deps(r.out), nil)
+		r.requireSame()
+	})
+}
+
+func TestAWorkerWithoutMemoryReadsSessionsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, random(12)...)
+		stats := r.run("recorder", r.deps(r.out), func(c *worker.Config) { c.CacheBytes, c.Batch = 0, 1 })
+		r.requireSame()
+		require.Greater(t, stats.Rebuilds, uint64(12))
+	})
+}
+
+func TestABrokenLogIsWaitedFor(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, append(random(12), poisoned())...)
+				faults := journaltest.Faults{
+					Seed: seed, Drop: .1, LoseAck: .1, Duplicate: .1, Reorder: .3, Unavailable: .1,
+					Delay: .3, MaxDelay: 50 * time.Millisecond,
+				}
+				deps := r.deps(journaltest.NewFaulty(r.out, faults))
+				deps.Turns = journaltest.NewFaulty(r.turns, faults)
+				deps.DeadLetters = deadletter.New(journaltest.NewFaulty(r.letters, faults))
+				complete := make(chan struct{})
+				var mu sync.Mutex
+				n := distinct(r.sessions)
+				left := n
+				deps.Fault = func(at worker.Point) {
+					mu.Lock()
+					defer mu.Unlock()
+					if at == worker.PointAppended {
+						if left--; left == 0 {
+							close(complete)
+						}
+					}
+				}
+				w, err := worker.New(config("recorder"), deps)
+				require.NoError(t, err)
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- w.Run(ctx) }()
+				<-complete
+				synctest.Wait()
+				cancel()
+				require.NoError(t, <-done)
+				r.requireSame()
+				require.NotZero(t, w.Stats().Retries)
+			})
+		})
+	}
+}
+
+func TestAPoisonedSessionIsParkedAndThePartitionGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := poisoned()
+		var good *sessiontest.Session
+		for i := 0; good == nil; i++ {
+			if id := fmt.Sprintf("good-%d", i); journal.PartitionOf(id) == journal.PartitionOf(bad.ID) {
+				good = sessiontest.Random(id, 5)
+			}
+		}
+		r := newRig(t, bad, good)
+		stats := r.run("recorder", r.deps(r.out), nil)
+		r.requireSame()
+		require.Equal(t, uint64(1), stats.Faults)
+
+		row, ok, err := r.registry.Get(t.Context(), bad.ID)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, registry.Parked, row.State)
+		require.Equal(t, "illegal", row.Reason)
+		letters, err := deadletter.New(r.letters).Read(t.Context(), bad.ID)
+		require.NoError(t, err)
+		require.Len(t, letters, 1)
+		require.Equal(t, "turn-b", letters[0].Event)
+	})
+}
+
+func TestAnUnreadableEntryParksItsSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sessiontest.New("s1")
+		s.Commit(sessiontest.Step{ID: "a", New: []uint32{1, 2}, Out: []uint32{3}})
+		turns, out, letters, rows := mem.New(mem.Options{}), mem.New(mem.Options{}), mem.New(mem.Options{}), registry.NewMemory()
+		fill(t, turns, s)
+		turns.AppendRaw("s1", []byte("no event"))
+		r := &rig{t: t, turns: turns, out: out, letters: letters, registry: rows}
+		stats := r.run("recorder", r.deps(out), nil)
+		require.Equal(t, uint64(1), stats.Faults)
+		row, _, _ := rows.Get(t.Context(), "s1")
+		require.Equal(t, registry.Parked, row.State)
+		found, err := deadletter.New(letters).Read(t.Context(), "s1")
+		require.NoError(t, err)
+		require.Equal(t, []byte("no event"), found[0].Raw)
+
+		// What comes after it is counted, by this worker and by its successors.
+		tip := journal.Tip{}
+		d := last(t, turns, "s1")
+		tip = d.Tip
+		s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{1, 2}, Out: []uint32{3}})
+		tip, err = turns.Append(t.Context(), tip, s.Events[len(s.Events)-1])
+		require.NoError(t, err)
+		_, err = turns.Append(t.Context(), tip, s.Close("completed"))
+		require.NoError(t, err)
+		r.run("recorder", r.deps(out), nil)
+		before := recorded(t, out, []*sessiontest.Session{s})
+		require.Len(t, before["s1"], 5)
+		r.run("from-the-start", r.deps(out), nil)
+		require.Equal(t, before, recorded(t, out, []*sessiontest.Session{s}))
+	})
+}
+
+// last returns the last entry of a session, however it reads.
+func last(t *testing.T, j *mem.Journal, session string) journal.Delivery {
+	t.Helper()
+	sub, err := j.Subscribe(t.Context(), journal.PartitionOf(session), journal.SubscribeOptions{})
+	require.NoError(t, err)
+	defer sub.Close()
+	batch, err := sub.Fetch(t.Context(), 1000)
+	require.NoError(t, err)
+	return batch[len(batch)-1]
+}
+
+func TestAnUpdateThatIsTooLargeParksTheSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sessiontest.New("s1")
+		s.Commit(sessiontest.Step{ID: "a", New: make([]uint32, 1000), Out: []uint32{3}})
+		s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{1}, Out: []uint32{3}})
+		s.Close("completed")
+		turns := mem.New(mem.Options{})
+		fill(t, turns, s)
+		out := mem.New(mem.Options{MaxEvent: 2000})
+		r := &rig{t: t, turns: turns, out: out, letters: mem.New(mem.Options{}), registry: registry.NewMemory()}
+		r.run("recorder", r.deps(out), nil)
+		before := recorded(t, out, []*sessiontest.Session{s})
+		require.Len(t, before["s1"], 4)
+		row, _, _ := r.registry.Get(t.Context(), "s1")
+		require.Equal(t, registry.Parked, row.State)
+		require.Equal(t, "too_large", row.Reason)
+		r.run("from-the-start", r.deps(out), nil)
+		require.Equal(t, before, recorded(t, out, []*sessiontest.Session{s}))
+	})
+}
+
+func TestTheRegistryShowsWhatTheLogSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		open := sessiontest.New("open", func(o *event.SessionOpened) {
+			o.Limits = &event.Limits{IdleSeconds: 60, WallSeconds: 600}
+		})
+		open.Commit(sessiontest.Step{ID: "a", New: []uint32{1, 2}, Out: []uint32{3}})
+		open.Reward(0.5, 1)
+		done := sessiontest.New("done")
+		done.Commit(sessiontest.Step{ID: "a", New: []uint32{1, 2}, Out: []uint32{3, 4}})
+		done.Abort("x", "engine", 1)
+		done.Close("completed")
+		r := newRig(t, open, done)
+		r.run("recorder", r.deps(r.out), nil)
+
+		row, _, _ := r.registry.Get(t.Context(), "open")
+		require.Equal(t, registry.Open, row.State)
+		require.Equal(t, 1, row.Turns)
+		require.InDelta(t, 0.5, *row.Reward, 0)
+		require.Equal(t, int64(60), row.IdleSeconds)
+		require.Equal(t, "g1", row.Group)
+		row, _, _ = r.registry.Get(t.Context(), "done")
+		require.Equal(t, registry.Closed, row.State)
+		require.Equal(t, "completed", row.Status)
+		require.Equal(t, uint64(3), row.Generated)
+		require.Equal(t, uint64(2), row.Trainable)
+		require.Equal(t, uint64(1), row.Lost)
+		require.Equal(t, 1, row.Branches)
+	})
+}
+
+func TestLabelsGetTheirNumbersFromTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sessiontest.New("s1")
+		s.Commit(sessiontest.Step{ID: "a", New: []uint32{1, 2}, Out: []uint32{3}, Edit: func(c *event.TurnCommitted) { c.Completion.Versions[0].Label = "step-9" }})
+		turns := mem.New(mem.Options{})
+		_, err := turns.Append(t.Context(), journal.Tip{}, &event.Event{
+			Id: "w", Session: journal.RunSession("run1"),
+			Body: &event.Event_WeightsUpdated{WeightsUpdated: &event.WeightsUpdated{Version: 9, Label: "step-9"}},
+		})
+		require.NoError(t, err)
+		fill(t, turns, s)
+		out := mem.New(mem.Options{})
+		r := &rig{t: t, turns: turns, out: out, letters: mem.New(mem.Options{}), registry: registry.NewMemory()}
+		r.run("recorder", r.deps(out), nil)
+		for e, err := range out.ReadSession(t.Context(), "s1", journal.Tip{}) {
+			require.NoError(t, err)
+			for _, o := range e.Event.GetTrajectoryUpdate().GetOutputs() {
+				if spans := o.GetTurnSpans(); spans != nil {
+					require.Equal(t, []int32{-1, -1, 9}, event.Ints(nil, spans.GetVersions()))
+				}
+			}
+		}
+	})
+}
+
+func TestStatsAddUpTheLedgersAndShowHowFarEachPartitionIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, random(12)...)
+		stats := r.run("recorder", r.deps(r.out), nil)
+		l := stats.Ledger
+		sum := l.Trainable
+		for n := range maps.Values(l.Masked) {
+			sum += n
+		}
+		for n := range maps.Values(l.Lost) {
+			sum += n
+		}
+		require.Equal(t, l.Generated, sum)
+		require.Zero(t, stats.Unbalanced)
+		require.NotZero(t, stats.Tokens)
+		require.Equal(t, uint64(distinct(r.sessions)), stats.Updates)
+		for _, s := range r.sessions {
+			p := stats.Partitions[journal.PartitionOf(s.ID)]
+			require.NotZero(t, p.Position)
+		}
+	})
+}
+
+func TestLongEventIDsStillNameTheirUpdate(t *testing.T) {
+	long := strings.Repeat("x", 128)
+	require.LessOrEqual(t, len(worker.UpdateID(long)), 128)
+	require.NotEqual(t, worker.UpdateID(long), worker.UpdateID(long[1:]+"y"))
+	require.Equal(t, "u:e1", worker.UpdateID("e1"))
+}
+
+func TestAConfigurationThatMakesNoSenseIsRefusedWithAllItsFaults(t *testing.T) {
+	cfg := worker.DefaultConfig()
+	require.NoError(t, cfg.Validate())
+	cfg.Batch, cfg.Lanes, cfg.Partitions, cfg.Policy.CutOff = 0, 0, []int{64}, "x"
+	err := cfg.Validate()
+	for _, name := range []string{"batch", "lanes", "partition 64", "cut_off"} {
+		require.ErrorContains(t, err, name)
+	}
+}
