@@ -13,6 +13,7 @@ require (
 	turnlog.dev/gateway v0.0.0
 	turnlog.dev/recorder v0.0.0
 	turnlog.dev/schema v0.0.0
+	turnlog.dev/tokenizer v0.0.0
 )
 
 require (
@@ -55,7 +56,6 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260526163538-3dc84a4a5aaa // indirect
 	google.golang.org/grpc v1.83.2 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
-	turnlog.dev/tokenizer v0.0.0 // indirect
 )
 
 replace (

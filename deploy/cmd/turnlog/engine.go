@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"turnlog.dev/gateway/engine/mock"
+	"turnlog.dev/tokenizer/demo"
+)
+
+func engineCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "engine", Short: "Engines for trying things out"}
+	cmd.AddCommand(mockCommand())
+	return cmd
+}
+
+// mockCommand runs the mock engine with the demo model in a process of its own.
+func mockCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "mock", Short: "Run the mock engine: sglang's and vLLM's wires, without a GPU", Args: cobra.NoArgs}
+	listen := cmd.Flags().String("listen", "127.0.0.1:8421", "address to listen on")
+	journal := cmd.Flags().String("journal", "", "file that every sampled answer is appended to, as JSON lines")
+	seed := cmd.Flags().Uint64("seed", 1, "seed of everything random")
+	noncanonical := cmd.Flags().Float64("non-canonical", 0.02, "chance for a token to be sampled as two that spell the same")
+	delay := cmd.Flags().Duration("delay", 0, "wait before the first token")
+	pace := cmd.Flags().Duration("pace", 0, "wait between two tokens")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		cfg := mock.Config{
+			Tokenizer: demo.Tokenizer(), Model: "demo", Seed: *seed, NonCanonical: *noncanonical,
+			Delay: *delay, Pace: *pace,
+		}
+		if *journal != "" {
+			f, err := os.OpenFile(*journal, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			cfg.Journal = io.Writer(f)
+		}
+		srv, err := mock.New(cfg)
+		if err != nil {
+			return err
+		}
+		ln, err := mock.Listen(*listen)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "mock engine  http://%s\n", ln.Addr())
+		return srv.Run(cmd.Context(), ln)
+	}
+	return cmd
+}

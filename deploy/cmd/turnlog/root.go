@@ -1,0 +1,102 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"turnlog.dev/deploy/config"
+	"turnlog.dev/deploy/stack"
+)
+
+// root is the command line. Every command that runs something takes the whole
+// configuration.
+func root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:           "turnlog",
+		Short:         "Records what language-model agents do, token by token, for training",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	cmd.AddCommand(
+		run("up", "Run everything in one process", stack.All),
+		run("gateway", "Run a gateway", stack.Roles{Gateway: true}),
+		run("recorder", "Run a recorder", stack.Roles{Recorder: true}),
+		run("exporter", "Run an exporter", stack.Roles{Exporter: true}),
+		exportCommand(), demoCommand(), engineCommand(), versionCommand(),
+	)
+	return cmd
+}
+
+// configured is a command that reads the configuration first.
+func configured(cmd *cobra.Command, do func(cmd *cobra.Command, cfg config.Config) error) *cobra.Command {
+	file := cmd.Flags().String("config", os.Getenv("TURNLOG_CONFIG"), "configuration file, YAML")
+	check := cmd.Flags().Bool("check-config", false, "check the configuration and end")
+	show := cmd.Flags().Bool("print-config", false, "print the configuration that is in force and end")
+	config.AddFlags(cmd.Flags())
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := config.Load(config.Source{File: *file, Env: os.Environ(), Flags: cmd.Flags()})
+		switch {
+		case err != nil:
+			return err
+		case *show:
+			text, err := cfg.YAML()
+			if err == nil {
+				_, err = cmd.OutOrStdout().Write(text)
+			}
+			return err
+		case *check:
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "the configuration is valid")
+			return err
+		}
+		return do(cmd, cfg)
+	}
+	return cmd
+}
+
+// run is a command that runs parts of the stack until it is told to stop.
+func run(name, short string, roles stack.Roles) *cobra.Command {
+	return configured(&cobra.Command{Use: name, Short: short}, func(cmd *cobra.Command, cfg config.Config) error {
+		if roles != stack.All && cfg.Log.URL == "" {
+			return errors.New("log.url: a part by itself needs the URL of a NATS server (--log.url); turnlog up embeds one")
+		}
+		s, err := stack.New(cfg, roles, stack.Options{
+			Log: logger(cfg, cmd.ErrOrStderr()), Out: cmd.OutOrStdout(), Version: version(), Fault: faults(),
+		})
+		if err != nil {
+			return err
+		}
+		return s.Run(cmd.Context())
+	})
+}
+
+// logger writes for people on a terminal and for machines elsewhere.
+func logger(cfg config.Config, w io.Writer) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.Logging.Level)); err != nil {
+		level = slog.LevelInfo
+	}
+	opt := &slog.HandlerOptions{Level: level}
+	format := cfg.Logging.Format
+	if format == "" && isTerminal(w) {
+		format = "text"
+	}
+	if format == "text" {
+		return slog.New(slog.NewTextHandler(w, opt))
+	}
+	return slog.New(slog.NewJSONHandler(w, opt))
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

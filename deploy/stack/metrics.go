@@ -1,0 +1,157 @@
+package stack
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"turnlog.dev/exporter"
+	"turnlog.dev/gateway"
+	"turnlog.dev/recorder"
+)
+
+// metrics shows what the parts count. The parts know nothing of it: each has a
+// Stats method, which is read when somebody asks.
+type metrics struct {
+	reg *prometheus.Registry
+}
+
+func newMetrics(version string) *metrics {
+	m := &metrics{prometheus.NewRegistry()}
+	m.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "turnlog_build_info", Help: "The version that runs.", ConstLabels: prometheus.Labels{"version": version},
+	})
+	info.Set(1)
+	m.reg.MustRegister(info)
+	return m
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.reg, promhttp.HandlerOpts{Registry: m.reg})
+}
+
+// stats is a collector that takes one look at a part and tells several values.
+type stats struct {
+	descs  []*prometheus.Desc
+	read   func(put func(name string, value float64, labels ...string))
+	kinds  map[string]prometheus.ValueType
+	byName map[string]*prometheus.Desc
+}
+
+// series is one value of a part.
+type series struct {
+	name, help string
+	kind       prometheus.ValueType
+	labels     []string
+}
+
+func counter(name, help string, labels ...string) series {
+	return series{name, help, prometheus.CounterValue, labels}
+}
+
+func gauge(name, help string, labels ...string) series {
+	return series{name, help, prometheus.GaugeValue, labels}
+}
+
+func (m *metrics) add(read func(put func(name string, value float64, labels ...string)), all ...series) {
+	s := &stats{read: read, kinds: map[string]prometheus.ValueType{}, byName: map[string]*prometheus.Desc{}}
+	for _, x := range all {
+		d := prometheus.NewDesc(x.name, x.help, x.labels, nil)
+		s.descs = append(s.descs, d)
+		s.byName[x.name], s.kinds[x.name] = d, x.kind
+	}
+	m.reg.MustRegister(s)
+}
+
+// Describe implements prometheus.Collector.
+func (s *stats) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range s.descs {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *stats) Collect(out chan<- prometheus.Metric) {
+	s.read(func(name string, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(s.byName[name], s.kinds[name], value, labels...)
+	})
+}
+
+func (m *metrics) gateway(read func() gateway.Stats) {
+	m.add(func(put func(string, float64, ...string)) {
+		s := read()
+		put("turnlog_gateway_turns_total", float64(s.Turns))
+		put("turnlog_gateway_aborted_turns_total", float64(s.Aborted))
+		put("turnlog_gateway_failed_requests_total", float64(s.Failed))
+		put("turnlog_gateway_prompt_tokens_total", float64(s.PromptTokens))
+		put("turnlog_gateway_new_tokens_total", float64(s.NewTokens))
+		put("turnlog_gateway_cached_sessions", float64(s.Sessions))
+		put("turnlog_gateway_cached_bytes", float64(s.CachedBytes))
+	},
+		counter("turnlog_gateway_turns_total", "Turns whose answer was committed."),
+		counter("turnlog_gateway_aborted_turns_total", "Model calls that were recorded as aborted."),
+		counter("turnlog_gateway_failed_requests_total", "Model calls that ended in an error."),
+		counter("turnlog_gateway_prompt_tokens_total", "Prompt ids of committed turns, kept ones included."),
+		counter("turnlog_gateway_new_tokens_total", "Ids that committed turns added to the log."),
+		gauge("turnlog_gateway_cached_sessions", "Sessions in memory."),
+		gauge("turnlog_gateway_cached_bytes", "Memory of those sessions, estimated."),
+	)
+}
+
+func (m *metrics) recorder(read func() recorder.Stats) {
+	m.add(func(put func(string, float64, ...string)) {
+		s := read()
+		put("turnlog_recorder_turns_total", float64(s.Turns))
+		put("turnlog_recorder_tokens_total", float64(s.Tokens))
+		put("turnlog_recorder_faults_total", float64(s.Faults))
+		put("turnlog_recorder_sealed_sessions_total", float64(s.Sealed))
+		put("turnlog_recorder_unbalanced_sessions_total", float64(s.Unbalanced))
+		put("turnlog_recorder_reaped_sessions_total", float64(s.Reaped))
+		pending := 0.0
+		for _, p := range s.Partitions {
+			pending += max(0, float64(p.Pending))
+		}
+		put("turnlog_recorder_pending_events", pending)
+		put("turnlog_recorder_ledger_tokens_total", float64(s.Ledger.Generated), "generated", "")
+		put("turnlog_recorder_ledger_tokens_total", float64(s.Ledger.Trainable), "trainable", "")
+		for reason, n := range s.Ledger.Masked {
+			put("turnlog_recorder_ledger_tokens_total", float64(n), "masked", reason)
+		}
+		for reason, n := range s.Ledger.Lost {
+			put("turnlog_recorder_ledger_tokens_total", float64(n), "lost", reason)
+		}
+	},
+		counter("turnlog_recorder_turns_total", "Turns written to the trajectory stream."),
+		counter("turnlog_recorder_tokens_total", "Ids of those turns."),
+		counter("turnlog_recorder_faults_total", "Events that could not be folded."),
+		counter("turnlog_recorder_sealed_sessions_total", "Sessions that were sealed."),
+		counter("turnlog_recorder_unbalanced_sessions_total", "Sealed sessions whose ledger does not add up."),
+		counter("turnlog_recorder_reaped_sessions_total", "Sessions closed for being past a limit."),
+		gauge("turnlog_recorder_pending_events", "Events that wait to be recorded."),
+		counter("turnlog_recorder_ledger_tokens_total", "Ids of sealed sessions, by what became of them.", "account", "reason"),
+	)
+}
+
+func (m *metrics) exporter(read func() exporter.Stats) {
+	m.add(func(put func(string, float64, ...string)) {
+		s := read()
+		put("turnlog_exporter_rows_total", float64(s.Rows))
+		put("turnlog_exporter_files_total", float64(s.Files))
+		put("turnlog_exporter_bytes_total", float64(s.Bytes))
+		put("turnlog_exporter_retries_total", float64(s.Retries))
+		put("turnlog_exporter_waiting_groups", float64(s.Waiting))
+		put("turnlog_exporter_open_sessions", float64(s.Open))
+		put("turnlog_exporter_lag_seconds", s.Lag.Seconds())
+	},
+		counter("turnlog_exporter_rows_total", "Rows exported."),
+		counter("turnlog_exporter_files_total", "Shards published."),
+		counter("turnlog_exporter_bytes_total", "Bytes of those shards."),
+		counter("turnlog_exporter_retries_total", "Retries of a log or sink that was away."),
+		gauge("turnlog_exporter_waiting_groups", "Groups that are not ready."),
+		gauge("turnlog_exporter_open_sessions", "Sessions that are not sealed."),
+		gauge("turnlog_exporter_lag_seconds", "Time from the last seal of the last manifest to its publication."),
+	)
+}

@@ -1,0 +1,357 @@
+// Package stack puts turnlog's parts together: it reads nothing but a
+// config.Config, makes each part with what it needs and runs them in order.
+//
+// The all-in-one and the split programs are the same parts: all of them talk to
+// a NATS server, which in the all-in-one happens to be in the same process.
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"turnlog.dev/deploy/config"
+	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/exporter"
+	"turnlog.dev/exporter/sink/local"
+	"turnlog.dev/gateway"
+	"turnlog.dev/gateway/httpapi"
+	"turnlog.dev/recorder"
+	"turnlog.dev/recorder/registry"
+	"turnlog.dev/recorder/worker"
+	"turnlog.dev/schema/journal/jet"
+)
+
+// Roles are the parts that a process runs.
+type Roles struct {
+	Gateway, Recorder, Exporter bool
+}
+
+// All is every role.
+var All = Roles{Gateway: true, Recorder: true, Exporter: true}
+
+// Options are what a stack gets from the program around it.
+type Options struct {
+	Log *slog.Logger
+	// Out is for people: what listens where.
+	Out     io.Writer
+	Version string
+	// Fault is called at named points; nil but in crash tests.
+	Fault func(point string)
+}
+
+// Stack is the parts of one process.
+type Stack struct {
+	cfg   config.Config
+	roles Roles
+	opt   Options
+
+	ready chan struct{}
+	addr  net.Addr
+}
+
+// New returns a stack that does nothing until Run.
+func New(cfg config.Config, roles Roles, opt Options) (*Stack, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if opt.Out == nil {
+		opt.Out = io.Discard
+	}
+	if opt.Fault == nil {
+		opt.Fault = func(string) {}
+	}
+	return &Stack{cfg: cfg, roles: roles, opt: opt, ready: make(chan struct{})}, nil
+}
+
+// Ready is closed when everything serves.
+func (s *Stack) Ready() <-chan struct{} { return s.ready }
+
+// Addr is where the gateway listens; valid once Ready is closed.
+func (s *Stack) Addr() net.Addr { return s.addr }
+
+// maxParts is how many parts a group can hold.
+const maxParts = 16
+
+// Run starts the parts and blocks until ctx ends, then stops them in the
+// reverse order. It returns an error if a part could not start or ended by
+// itself.
+func (s *Stack) Run(ctx context.Context) (err error) {
+	// The port first: nothing is touched if another process has it.
+	var listener net.Listener
+	if s.roles.Gateway {
+		if listener, err = listen(s.cfg.Listen); err != nil {
+			return err
+		}
+		defer func() { _ = listener.Close() }() // for when it was never served
+		s.addr = listener.Addr()
+	}
+	g := newGroup(s.opt.Log, maxParts)
+	defer func() { err = errors.Join(err, g.stop()) }()
+	if err := os.MkdirAll(s.cfg.Data, 0o755); err != nil {
+		return fmt.Errorf("data: %w", err)
+	}
+	l, err := s.openLog(ctx, g)
+	if err != nil {
+		return interrupted(ctx, err)
+	}
+	defer l.close()
+	m := newMetrics(s.opt.Version)
+	if s.roles.Gateway {
+		if err := s.startGateway(ctx, g, l, m, listener); err != nil {
+			return interrupted(ctx, err)
+		}
+	}
+	if s.roles.Recorder {
+		if err := s.startRecorder(ctx, g, l, m); err != nil {
+			return interrupted(ctx, err)
+		}
+	}
+	if s.roles.Exporter {
+		if err := s.startExporter(ctx, g, l, m); err != nil {
+			return interrupted(ctx, err)
+		}
+	}
+	s.banner(l)
+	close(s.ready)
+	return g.wait(ctx)
+}
+
+// interrupted drops an error that only says that ctx ended.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+func listen(address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s is in use, perhaps by another turnlog: stop it, or choose another address with --listen HOST:PORT (port 0 takes any)", address)
+	}
+	return l, err
+}
+
+// logs are the connections to the tenant's logs. Each role has a connection of
+// its own, as it would in a process of its own.
+type logs struct {
+	maxBytes int64
+	embedded bool
+	conns    []*jet.Conn
+	dial     func(name string) (*jet.Conn, error)
+	cfg      config.Config
+}
+
+func (s *Stack) openLog(ctx context.Context, g *group) (*logs, error) {
+	l := &logs{cfg: s.cfg, maxBytes: s.cfg.Log.MaxBytes, embedded: s.cfg.Log.URL == ""}
+	opt := jet.Options{URL: s.cfg.Log.URL, Credentials: s.cfg.Log.Credentials, Logger: s.opt.Log}
+	if l.embedded {
+		dir := filepath.Join(s.cfg.Data, "log")
+		if l.maxBytes == 0 {
+			n, err := natsd.DefaultMaxBytes(s.cfg.Data)
+			if err != nil {
+				return nil, err
+			}
+			l.maxBytes = n
+		}
+		srv, err := natsd.New(natsd.Config{
+			Mode: natsd.Dev, Dir: dir, Listen: s.cfg.Log.Listen, MaxBytes: l.maxBytes,
+		}, s.opt.Log)
+		if err != nil {
+			return nil, err
+		}
+		if err := g.start(ctx, part{name: "log", run: srv.Run, ready: srv.Ready}); err != nil {
+			return nil, err
+		}
+		opt.InProcess = srv
+	} else if l.maxBytes == 0 {
+		l.maxBytes = defaultRemoteBytes
+	}
+	l.dial = func(name string) (*jet.Conn, error) {
+		opt := opt
+		opt.Name = "turnlog " + name
+		c, err := jet.Dial(opt)
+		if err == nil {
+			l.conns = append(l.conns, c)
+		}
+		return c, err
+	}
+	return l, nil
+}
+
+// defaultRemoteBytes is the room on a server whose disk we cannot see.
+const defaultRemoteBytes = 64 << 30
+
+// open opens one of the tenant's logs on a connection. Turns get half of the
+// room, trajectories nearly the rest.
+func (l *logs) open(ctx context.Context, c *jet.Conn, kind jet.Kind) (*jet.Log, error) {
+	cfg := jet.DefaultConfig(l.cfg.Tenant, kind)
+	cfg.Streams = l.cfg.Log.Streams
+	if l.cfg.Log.Durability == "cluster" {
+		cfg.Replicas = 3
+	}
+	switch kind {
+	case jet.Turns:
+		cfg.MaxBytes = l.maxBytes / 100 * 50
+	case jet.Trajectories:
+		cfg.MaxBytes = l.maxBytes / 100 * 48
+	case jet.DeadLetters:
+		cfg.MaxBytes = l.maxBytes / 100 * 2
+	}
+	return c.Open(ctx, cfg)
+}
+
+func (l *logs) close() {
+	for _, c := range l.conns {
+		c.Close()
+	}
+}
+
+func (s *Stack) startGateway(ctx context.Context, g *group, l *logs, m *metrics, listener net.Listener) error {
+	conn, err := l.dial("gateway")
+	if err != nil {
+		return err
+	}
+	turns, err := l.open(ctx, conn, jet.Turns)
+	if err != nil {
+		return err
+	}
+	k, err := keys(s.cfg.AdminFile(), s.cfg.SeedFile())
+	if err != nil {
+		return err
+	}
+	models, err := s.models(ctx, g, m)
+	if err != nil {
+		return err
+	}
+	gw, err := gateway.New(gateway.Config{
+		Tenant: s.cfg.Tenant, Instance: s.cfg.Gateway.Instance, CacheBytes: s.cfg.Gateway.CacheBytes,
+		AppendTimeout: s.cfg.Gateway.AppendTimeout, GenerateTimeout: s.cfg.Gateway.GenerateTimeout,
+		DefaultMaxTokens: s.cfg.Gateway.DefaultMaxTokens,
+	}, gateway.Deps{
+		Journal: turns, Models: models, Keys: k, Healthy: turns.Health, Log: s.opt.Log, Fault: s.opt.Fault,
+	})
+	if err != nil {
+		return err
+	}
+	m.gateway(gw.Stats)
+	handler, err := httpapi.New(httpapi.Config{MaxBody: s.cfg.Gateway.MaxBody, PingEvery: s.cfg.Gateway.PingEvery}, httpapi.Deps{
+		Gateway: gw, Ready: turns.Health, Metrics: m.handler(), Log: s.opt.Log, Fault: s.opt.Fault,
+	})
+	if err != nil {
+		return err
+	}
+	return g.start(ctx, part{name: "gateway", run: func(ctx context.Context) error { return serve(ctx, handler, listener) }})
+}
+
+// Limits of the HTTP server. A turn may take long; a header may not.
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	drainTimeout  = 15 * time.Second
+)
+
+// serve answers requests until ctx ends, then waits for those under way.
+func serve(ctx context.Context, h http.Handler, l net.Listener) error {
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(l) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	defer cancel()
+	if err := srv.Shutdown(drain); err != nil {
+		return srv.Close() // turns that are still under way are aborted
+	}
+	return nil
+}
+
+func (s *Stack) startRecorder(ctx context.Context, g *group, l *logs, m *metrics) error {
+	conn, err := l.dial("recorder")
+	if err != nil {
+		return err
+	}
+	turns, err1 := l.open(ctx, conn, jet.Turns)
+	trajectories, err2 := l.open(ctx, conn, jet.Trajectories)
+	dead, err3 := l.open(ctx, conn, jet.DeadLetters)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	cfg := recorder.DefaultConfig()
+	cfg.Worker.CacheBytes = s.cfg.Recorder.CacheBytes
+	rec, err := recorder.New(cfg, recorder.Deps{
+		Turns: turns, Trajectories: trajectories, DeadLetters: dead, Registry: registry.NewMemory(),
+		Now:    func(context.Context) (time.Time, error) { return time.Now(), nil },
+		Logger: s.opt.Log, Fault: func(p worker.Point) { s.opt.Fault("recorder." + string(p)) },
+	})
+	if err != nil {
+		return err
+	}
+	m.recorder(rec.Stats)
+	return g.start(ctx, part{name: "recorder", run: rec.Run})
+}
+
+func (s *Stack) startExporter(ctx context.Context, g *group, l *logs, m *metrics) error {
+	exp, err := s.exporter(ctx, l)
+	if err != nil {
+		return err
+	}
+	m.exporter(exp.Stats)
+	return g.start(ctx, part{name: "exporter", run: exp.Run})
+}
+
+func (s *Stack) exporter(ctx context.Context, l *logs) (*exporter.Exporter, error) {
+	conn, err := l.dial("exporter")
+	if err != nil {
+		return nil, err
+	}
+	trajectories, err := l.open(ctx, conn, jet.Trajectories)
+	if err != nil {
+		return nil, err
+	}
+	out, err := local.New(s.cfg.Shards())
+	if err != nil {
+		return nil, err
+	}
+	cfg := exporter.DefaultConfig()
+	cfg.Tenant = s.cfg.Tenant
+	cfg.Flush = s.cfg.Exporter.Flush
+	cfg.RewardWait, cfg.GroupWait = s.cfg.Exporter.RewardDeadline, s.cfg.Exporter.GroupDeadline
+	cfg.Partial, cfg.Grades = s.cfg.Exporter.Partial, s.cfg.Exporter.Grades
+	return exporter.New(cfg, exporter.Deps{
+		Journal: trajectories, Sink: out, Log: s.opt.Log,
+		Fault: func(step string) { s.opt.Fault("exporter." + step) },
+	})
+}
+
+// Export exports what is ready and returns. The log must be one of its own, or
+// an embedded one that no other process has open.
+func (s *Stack) Export(ctx context.Context) (sum exporter.Summary, err error) {
+	g := newGroup(s.opt.Log, maxParts)
+	defer func() { err = errors.Join(err, g.stop()) }()
+	l, err := s.openLog(ctx, g)
+	if err != nil {
+		return sum, err
+	}
+	defer l.close()
+	exp, err := s.exporter(ctx, l)
+	if err != nil {
+		return sum, err
+	}
+	return exp.Once(ctx)
+}
