@@ -308,3 +308,6 @@ func titleFilter(s string) string {
 	}
 	return b.String()
 }
+
+// IsSpace is what Python's str.strip and str.isspace take for white space.
+func IsSpace(r rune) bool { return isSpace(r) }
