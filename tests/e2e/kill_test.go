@@ -36,9 +36,9 @@ var points = []string{
 	"exporter.planned", "exporter.staged", "exporter.verified", "exporter.published", "exporter.manifest",
 }
 
-// kills is the number of SIGKILLs; TURNLOG_E2E_KILLS overrides it.
+// kills is the number of SIGKILLs; E2E_KILLS overrides it.
 func kills(t *testing.T) int {
-	n, err := strconv.Atoi(os.Getenv("TURNLOG_E2E_KILLS"))
+	n, err := strconv.Atoi(os.Getenv("E2E_KILLS"))
 	if err != nil {
 		n = 52
 	}
