@@ -1,7 +1,8 @@
 package fold
 
 import (
-	"hash/fnv"
+	"crypto/sha256"
+	"encoding/binary"
 	"slices"
 
 	"turnlog.dev/schema/event"
@@ -65,9 +66,8 @@ func (s *State) audit(n *tree.Turn, g *grading) {
 
 // sampledForAudit picks turns by their id, so that a replay audits the same.
 func (s *State) sampledForAudit(turn string) bool {
-	h := fnv.New32a()
-	h.Write([]byte(turn))
-	return float64(h.Sum32()) < s.policy.Audit*(1<<32)
+	h := sha256.Sum256([]byte(turn))
+	return float64(binary.BigEndian.Uint32(h[:])) < s.policy.Audit*(1<<32)
 }
 
 func (s *State) classify(n *tree.Turn, m Model, fresh []uint32) Drift {
