@@ -3,9 +3,11 @@ package prompt
 import (
 	"errors"
 	"strings"
+	"time"
 
 	"turnlog.dev/schema/message"
 	"turnlog.dev/schema/rawjson"
+	"turnlog.dev/tokenizer/chat"
 	"turnlog.dev/tokenizer/family"
 	"turnlog.dev/tokenizer/parse"
 )
@@ -55,7 +57,10 @@ var definition = message.Definition{Name: tool, Raw: []byte(
 const callID = "turnlog00"
 
 func (a *Assembler) render(messages []message.Message, tools []message.Definition, generate bool, o Options) (string, error) {
-	return a.m.Renderer.Render(Input{Messages: messages, Tools: tools, Generate: generate, Kwargs: a.kwargs(o), Time: o.Time})
+	out, err := a.m.Renderer.Render(messages, tools, chat.Options{
+		AddGenerationPrompt: generate, Kwargs: a.kwargs(o), Now: o.Time,
+	})
+	return out.Text, err
 }
 
 // kwargs are the request's arguments with the policy's on top.
@@ -74,11 +79,15 @@ func (a *Assembler) kwargs(o Options) []byte {
 	return rawjson.Splice(nil, o.Kwargs, sets...)
 }
 
+// probe are the options of the renders that a template is learned with: any
+// time will do.
+var probe = Options{Time: time.Unix(0, 0)}
+
 // learn renders short conversations and remembers what they show.
 func (a *Assembler) learn() error {
 	user, answer := say(message.User, query), say(message.Assistant, reply)
 	next := say(message.User, more)
-	opened, err := a.render([]message.Message{user}, nil, true, Options{})
+	opened, err := a.render([]message.Message{user}, nil, true, probe)
 	if err != nil {
 		return err
 	}
@@ -89,11 +98,11 @@ func (a *Assembler) learn() error {
 	prompted := opened[at+len(query):]
 	generate := a.head(prompted)
 
-	chat, err := a.render([]message.Message{user, answer, next}, nil, true, Options{})
+	chat, err := a.render([]message.Message{user, answer, next}, nil, true, probe)
 	if err != nil {
 		return err
 	}
-	closed, err := a.render([]message.Message{user, answer}, nil, false, Options{})
+	closed, err := a.render([]message.Message{user, answer}, nil, false, probe)
 	if err != nil {
 		return err
 	}
@@ -123,31 +132,31 @@ func (a *Assembler) learn() error {
 	}
 	a.heads.assistant = a.opener(common(a.head(between(chat, query, reply)), generate))
 	a.heads.user = a.head(between(chat, reply, more))
-	_, err = a.Extend(Parent{Len: 1, Tail: []uint32{0}, Answer: answer}, message.Conversation{}, []message.Message{next}, Options{})
+	_, err = a.Extend(Parent{Len: 1, Tail: []uint32{0}, Answer: answer}, message.Conversation{}, []message.Message{next}, probe)
 	a.ability.Extends = err == nil
 
 	note := say(message.System, system)
-	if s, err := a.render([]message.Message{user, answer, note, next}, nil, true, Options{}); err == nil {
+	if s, err := a.render([]message.Message{user, answer, note, next}, nil, true, probe); err == nil {
 		a.heads.system = a.head(between(s, reply, system))
 		a.ability.SystemInside = a.heads.system != "" && strings.Index(s, system) > strings.Index(s, reply)
 	}
 	tools := []message.Definition{definition}
 	used := []message.Message{user, calling(`{"turnlog":"`+reply+`"}`, callID), answering(callID, result), next}
-	if s, err := a.render(used, tools, true, Options{}); err == nil {
+	if s, err := a.render(used, tools, true, probe); err == nil {
 		a.heads.tool = a.head(between(s, reply, result))
 	}
 	used = []message.Message{
 		user, calling(`{"turnlog":"`+reply+`"}`, callID, callID[:8]+"1"),
 		answering(callID, result), answering(callID[:8]+"1", more),
 	}
-	if s, err := a.render(used, tools, true, Options{}); err == nil {
+	if s, err := a.render(used, tools, true, probe); err == nil {
 		a.heads.again = a.head(between(s, result, more))
 	}
 	parts := user
 	parts.Content = message.Content{Form: message.List, Parts: []message.Part{
 		{Type: "text", Text: query[:4]}, {Type: "text", Text: query[4:]},
 	}}
-	s, err := a.render([]message.Message{parts}, nil, true, Options{})
+	s, err := a.render([]message.Message{parts}, nil, true, probe)
 	a.ability.Parts = err == nil && s == opened
 	return nil
 }
@@ -235,14 +244,14 @@ func (a *Assembler) reads(g *parse.Grammar) bool {
 func (a *Assembler) readsCall(g *parse.Grammar, id string) bool {
 	user, call := say(message.User, query), calling(`{"turnlog":"`+reply+`"}`, id)
 	tools := []message.Definition{definition}
-	opened, err := a.render([]message.Message{user}, tools, true, Options{})
+	opened, err := a.render([]message.Message{user}, tools, true, probe)
 	if err != nil {
 		return false
 	}
 	// Where the generation prompt has opened a thinking, the answer must have
 	// one; where the template knows none, it leaves it out.
 	call.Reasoning = thought
-	closed, err := a.render([]message.Message{user, call}, tools, false, Options{})
+	closed, err := a.render([]message.Message{user, call}, tools, false, probe)
 	rest, ok := strings.CutPrefix(closed, opened)
 	if err != nil || !ok {
 		return false

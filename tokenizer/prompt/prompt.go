@@ -23,6 +23,7 @@ import (
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/message"
 	"turnlog.dev/tokenizer"
+	"turnlog.dev/tokenizer/chat"
 	"turnlog.dev/tokenizer/family"
 )
 
@@ -75,21 +76,14 @@ type Options struct {
 	Time time.Time
 }
 
-// Renderer renders conversations as one checkpoint's template does. It is safe
-// for concurrent use, and the same arguments give the same text.
+// Renderer renders conversations as one checkpoint's template does; it is
+// normally a *chat.Template. It is safe for concurrent use, and the same
+// arguments give the same text.
 type Renderer interface {
-	Render(Input) (string, error)
+	Render([]message.Message, []message.Definition, chat.Options) (chat.Output, error)
 }
 
-// Input is what a Renderer renders.
-type Input struct {
-	Messages []message.Message
-	Tools    []message.Definition
-	// Generate asks for the generation prompt behind the messages.
-	Generate bool
-	Kwargs   []byte
-	Time     time.Time
-}
+var _ Renderer = (*chat.Template)(nil)
 
 // Policy says what becomes of a history that the vendor's template would write
 // otherwise than it was sampled.

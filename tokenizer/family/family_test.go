@@ -1,0 +1,34 @@
+package family_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"turnlog.dev/tokenizer/demo"
+	"turnlog.dev/tokenizer/family"
+	"turnlog.dev/tokenizer/family/familytest"
+)
+
+func TestFamiliesAreDetectedFromTokenizerAndTemplate(t *testing.T) {
+	for _, c := range familytest.Checkpoints() {
+		got := family.Detect(family.Evidence{Template: c.Template(), Added: c.Tokenizer().Added()})
+		require.Equal(t, c.Family.Name, got.Name, c.Name)
+	}
+	got := family.Detect(family.Evidence{Template: demo.Template(), Added: demo.Tokenizer().Added()})
+	require.Equal(t, family.Qwen3.Name, got.Name)
+}
+
+func TestWhatNoFamilyFitsIsGeneric(t *testing.T) {
+	got := family.Detect(family.Evidence{Template: "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"})
+	require.Equal(t, family.Generic.Name, got.Name)
+}
+
+func TestFamiliesCanBeNamed(t *testing.T) {
+	for _, f := range family.All() {
+		got, err := family.ByName(f.Name)
+		require.NoError(t, err)
+		require.Equal(t, f.Name, got.Name)
+	}
+	_, err := family.ByName("qwen4")
+	require.ErrorContains(t, err, `"qwen4" is not known; there are chatml, qwen3,`)
+}
