@@ -3,6 +3,7 @@ package fold_test
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -377,4 +378,11 @@ func TestATurnStoredUponASiblingIsContextWhereTheSiblingSampled(t *testing.T) {
 	require.Equal(t, []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, spans.GetMask())
 	sampled := slices.IndexFunc(spans.GetSpans(), func(p *event.Span) bool { return p.GetProvenance() == event.Provenance_PROVENANCE_SAMPLED })
 	require.Equal(t, len(spans.GetSpans())-1, sampled, "only its own answer is sampled")
+}
+
+func TestLongEventIDsStillNameTheirUpdate(t *testing.T) {
+	long := strings.Repeat("x", 128)
+	require.LessOrEqual(t, len(fold.UpdateID(long)), 128)
+	require.NotEqual(t, fold.UpdateID(long), fold.UpdateID(long[1:]+"y"))
+	require.Equal(t, "u:e1", fold.UpdateID("e1"))
 }

@@ -2,8 +2,6 @@ package worker
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -13,23 +11,6 @@ import (
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
 )
-
-// Producer is what the recorder's events say who wrote them.
-const Producer = "recorder"
-
-// UnreadableID is the id of the update that parks a session for an entry that
-// could not be read.
-const UnreadableID = "u:unreadable"
-
-// UpdateID is the id of the update that is made from an input event.
-func UpdateID(input string) string {
-	const longest = 128 // of what a journal takes
-	if id := "u:" + input; len(id) <= longest {
-		return id
-	}
-	h := sha256.Sum256([]byte(input))
-	return "u:sha256:" + hex.EncodeToString(h[:])
-}
 
 // errMoved says that the output session does not end where it was thought to.
 var errMoved = errors.New("recorder: the trajectory has moved on")
@@ -185,7 +166,7 @@ func (s *session) step(ctx context.Context, e journal.Entry) error {
 		s.changed = true
 		return nil
 	}
-	id := UpdateID(e.Event.GetId())
+	id := fold.UpdateID(e.Event.GetId())
 	if r, ok := s.recorded[id]; ok {
 		delete(s.recorded, id)
 		s.changed, s.notable = true, true
@@ -233,7 +214,7 @@ func (s *session) refuse(ctx context.Context, e journal.Entry, fault *event.Faul
 	if err := s.deadLetter(ctx, entryLetter(e, fault)); err != nil {
 		return err
 	}
-	if err := s.append(ctx, UpdateID(e.Event.GetId()), e, fold.Refuse(e, fault)); err != nil {
+	if err := s.append(ctx, fold.UpdateID(e.Event.GetId()), e, fold.Refuse(e, fault)); err != nil {
 		return err
 	}
 	// The state has folded what the record refuses: read both again.
@@ -254,12 +235,12 @@ func (s *session) park(ctx context.Context, d journal.Delivery) error {
 		return nil
 	}
 	fault := &event.Fault{Reason: fold.FaultUnreadable, Detail: d.Err.Error()}
-	if r, ok := s.recorded[UnreadableID]; ok {
-		delete(s.recorded, UnreadableID)
+	if r, ok := s.recorded[fold.UnreadableID]; ok {
+		delete(s.recorded, fold.UnreadableID)
 		s.state.Park(r.GetTrajectoryUpdate().GetOutputs()[0].GetFault())
 		return nil
 	}
-	if err := s.append(ctx, UnreadableID, d.Entry, fold.Unreadable(d.Entry, fault)); err != nil {
+	if err := s.append(ctx, fold.UnreadableID, d.Entry, fold.Unreadable(d.Entry, fault)); err != nil {
 		return err
 	}
 	s.state.Park(fault)
@@ -269,17 +250,7 @@ func (s *session) park(ctx context.Context, d journal.Delivery) error {
 // append adds an update to the output session. It fails with errMoved if that
 // session does not end where it should.
 func (s *session) append(ctx context.Context, id string, e journal.Entry, u *event.TrajectoryUpdate) error {
-	t := s.state.Tree()
-	ev := &event.Event{
-		Id:      id,
-		Tenant:  t.Tenant,
-		Run:     t.Run,
-		Session: s.id,
-		// The log's time and not a clock's: two workers write the same bytes.
-		TimeUs:   e.Time.UnixMicro(),
-		Producer: Producer,
-		Body:     &event.Event_TrajectoryUpdate{TrajectoryUpdate: u},
-	}
+	ev := s.state.Event(id, e, u)
 	var tip journal.Tip
 	err := s.w.retry(ctx, "append trajectory", func() (err error) {
 		tip, err = s.w.deps.Trajectories.Append(ctx, s.out, ev)

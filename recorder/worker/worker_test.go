@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -542,13 +541,6 @@ func TestStatsAddUpTheLedgersAndShowHowFarEachPartitionIs(t *testing.T) {
 			require.NotZero(t, p.Position)
 		}
 	})
-}
-
-func TestLongEventIDsStillNameTheirUpdate(t *testing.T) {
-	long := strings.Repeat("x", 128)
-	require.LessOrEqual(t, len(worker.UpdateID(long)), 128)
-	require.NotEqual(t, worker.UpdateID(long), worker.UpdateID(long[1:]+"y"))
-	require.Equal(t, "u:e1", worker.UpdateID("e1"))
 }
 
 func TestAConfigurationThatMakesNoSenseIsRefusedWithAllItsFaults(t *testing.T) {
