@@ -173,6 +173,17 @@ func (s *Server) URL() string {
 	return s.server.ClientURL()
 }
 
+// MonitorURL is where the server can be monitored, or empty. The server must be
+// ready.
+func (s *Server) MonitorURL() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cfg.Monitor == "" || s.server == nil {
+		return ""
+	}
+	return "http://" + s.server.MonitorAddr().String()
+}
+
 // serverLog sends the server's own lines to slog, and what would end a process
 // of its own to Run.
 type serverLog struct {

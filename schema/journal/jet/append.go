@@ -145,11 +145,11 @@ func (a *appending) try(ctx context.Context) (journal.Tip, error) {
 // send publishes and waits for the answer: the position of the event, which is
 // an old one when the server knows the message's id.
 func (a *appending) send(ctx context.Context) (position uint64, duplicate bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	asking, cancel := a.log.conn.patient(ctx)
 	defer cancel()
-	reply, err := a.log.conn.nc.RequestMsgWithContext(ctx, a.message)
+	reply, err := a.log.conn.nc.RequestMsgWithContext(asking, a.message)
 	if err != nil {
-		return 0, false, err
+		return 0, false, failed(ctx, err)
 	}
 	if e, ok := rawjson.Get(reply.Data, "error"); ok {
 		number, _ := rawjson.Get(e, "err_code")

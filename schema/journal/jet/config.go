@@ -76,7 +76,7 @@ func (c Config) Validate() error {
 	fault(c.MaxBytes <= 0, "max bytes %d: a log must have a limit", c.MaxBytes)
 	fault(c.MaxEvent < 1<<10 || c.MaxEvent > 8<<20, "max event %d: not from 1 KiB to 8 MiB", c.MaxEvent)
 	fault(c.MaxConsumers < 1, "max consumers %d: a stream must have a limit", c.MaxConsumers)
-	fault(c.InFlight < int64(c.MaxEvent) || c.InFlight > 128<<20, "in flight %d: not from max event to 128 MiB", c.InFlight)
+	fault(c.InFlight < max(1, int64(c.MaxEvent)) || c.InFlight > 128<<20, "in flight %d: not from max event to 128 MiB", c.InFlight)
 	fault(c.Takeover < 100*time.Millisecond, "takeover %s: less than 100ms", c.Takeover)
 	return errors.Join(errs...)
 }

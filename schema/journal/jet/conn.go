@@ -1,10 +1,13 @@
 package jet
 
 import (
+	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -40,6 +43,42 @@ type Conn struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	logger *slog.Logger
+	link   atomic.Pointer[link]
+}
+
+// link is one physical connection. Requests that were under way when it broke
+// have no answer to wait for.
+type link struct {
+	context.Context //nolint:containedctx // ends with the connection
+	broken          context.CancelFunc
+}
+
+func (c *Conn) newLink() {
+	ctx, cancel := context.WithCancel(context.Background())
+	c.link.Store(&link{ctx, cancel})
+}
+
+// errNoAnswer stands for a request that was given up before its caller was.
+var errNoAnswer = errors.New("no answer from the log server")
+
+// failed makes of a request's error what the caller should see: a context's
+// error only if it is the caller's context that ended.
+func failed(caller context.Context, err error) error {
+	if caller.Err() == nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		err = errNoAnswer
+	}
+	return unavailable(err)
+}
+
+// patient returns a context for one question to the server: it ends with ctx,
+// when the connection breaks, or when the answer is overdue.
+func (c *Conn) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	stop := context.AfterFunc(c.link.Load(), cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
 }
 
 // Dial connects.
@@ -48,6 +87,8 @@ func Dial(o Options) (*Conn, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
+	c := &Conn{logger: logger}
+	c.newLink()
 	options := []nats.Option{
 		nats.Name(o.Name),
 		nats.MaxReconnects(-1),
@@ -58,11 +99,15 @@ func Dial(o Options) (*Conn, error) {
 		nats.PingInterval(10 * time.Second),
 		nats.MaxPingsOutstanding(2),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			c.link.Load().broken()
 			if err != nil {
 				logger.Warn("log server disconnected", "error", err)
 			}
 		}),
-		nats.ReconnectHandler(func(*nats.Conn) { logger.Info("log server connected again") }),
+		nats.ReconnectHandler(func(*nats.Conn) {
+			c.newLink()
+			logger.Info("log server connected again")
+		}),
 		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
 			subject := ""
 			if s != nil {
@@ -89,8 +134,12 @@ func Dial(o Options) (*Conn, error) {
 		nc.Close()
 		return nil, fmt.Errorf("journal: connect: %w", err)
 	}
-	return &Conn{nc: nc, js: js, logger: logger}, nil
+	c.nc, c.js = nc, js
+	return c, nil
 }
 
 // Close ends the connection. Appends that wait fail with an unknown outcome.
-func (c *Conn) Close() { c.nc.Close() }
+func (c *Conn) Close() {
+	c.nc.Close()
+	c.link.Load().broken()
+}

@@ -151,11 +151,11 @@ func (l *Log) get(ctx context.Context, s *stream, what getRequest) (message, err
 	if err != nil {
 		return message{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	asking, cancel := l.conn.patient(ctx)
 	defer cancel()
-	reply, err := l.conn.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+s.name, request)
+	reply, err := l.conn.nc.RequestWithContext(asking, "$JS.API.STREAM.MSG.GET."+s.name, request)
 	if err != nil {
-		return message{}, unavailable(err)
+		return message{}, failed(ctx, err)
 	}
 	var answer struct {
 		Error   *jetstream.APIError `json:"error"`
@@ -201,7 +201,7 @@ func decodeHeader(block []byte) (nats.Header, error) {
 // any replica holds.
 func (l *Log) batch(ctx context.Context, s *stream, subject string, seq uint64) iter.Seq2[message, error] {
 	return func(yield func(message, error) bool) {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		asking, cancel := l.conn.patient(ctx)
 		defer cancel()
 		request, err := json.Marshal(getRequest{Seq: seq, NextBySubject: subject, Batch: batchMessages, MaxBytes: batchBytes})
 		if err != nil {
@@ -220,9 +220,9 @@ func (l *Log) batch(ctx context.Context, s *stream, subject string, seq uint64) 
 			return
 		}
 		for {
-			reply, err := answers.NextMsgWithContext(ctx)
+			reply, err := answers.NextMsgWithContext(asking)
 			if err != nil {
-				yield(message{}, unavailable(err))
+				yield(message{}, failed(ctx, err))
 				return
 			}
 			if status := reply.Header.Get(headerStatus); status != "" {

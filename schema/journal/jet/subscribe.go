@@ -370,10 +370,10 @@ func (s *subscription) Ack(ctx context.Context, d journal.Delivery) error {
 	if reply == "" {
 		return nil // acknowledged before
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	asking, cancel := s.log.conn.patient(ctx)
 	defer cancel()
-	if _, err := s.log.conn.nc.RequestWithContext(ctx, reply, ackBody); err != nil {
-		return fmt.Errorf("journal: acknowledge position %d: %w", d.Tip.Position, unavailable(err))
+	if _, err := s.log.conn.nc.RequestWithContext(asking, reply, ackBody); err != nil {
+		return fmt.Errorf("journal: acknowledge position %d: %w", d.Tip.Position, failed(ctx, err))
 	}
 	return nil
 }
@@ -400,11 +400,12 @@ func (s *subscription) Close() error {
 		}
 		return nil
 	}
+	var err error
 	if s.pin == "" {
-		return nil
-	}
-	err := s.rewind(ctx, s.delivered)
-	if err == nil {
+		// Being asked, the server sees that nobody waits for our pull any more;
+		// else it might pin that.
+		_, err = s.stream.handle.Consumer(ctx, s.consumer)
+	} else if err = s.rewind(ctx, s.delivered); err == nil {
 		err = s.stream.handle.UnpinConsumer(ctx, s.consumer, priorityGroup)
 	}
 	if err != nil {
