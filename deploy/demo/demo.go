@@ -92,7 +92,7 @@ func (a *Agent) session(ctx context.Context, run, group string, index, size int)
 			} `json:"choices"`
 		}
 		err := a.post(ctx, "/v1/chat/completions", opened.Key, map[string]any{
-			"model": "demo", "messages": history, "tools": json.RawMessage(tools), "temperature": 1.0, "max_tokens": 256,
+			"model": "demo", "messages": history, "tools": json.RawMessage(tools), "temperature": 1.0, "max_tokens": 256, "seed": index,
 		}, &reply)
 		if err != nil {
 			return s, fmt.Errorf("session %s: %w", s.ID, err)

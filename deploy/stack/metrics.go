@@ -9,6 +9,7 @@ import (
 
 	"turnlog.dev/exporter"
 	"turnlog.dev/gateway"
+	"turnlog.dev/gateway/pool"
 	"turnlog.dev/recorder"
 )
 
@@ -16,10 +17,13 @@ import (
 // Stats method, which is read when somebody asks.
 type metrics struct {
 	reg *prometheus.Registry
+	// into is where series are added: the registry, or it under a label.
+	into prometheus.Registerer
 }
 
 func newMetrics(version string) *metrics {
-	m := &metrics{prometheus.NewRegistry()}
+	reg := prometheus.NewRegistry()
+	m := &metrics{reg: reg, into: reg}
 	m.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "turnlog_build_info", Help: "The version that runs.", ConstLabels: prometheus.Labels{"version": version},
@@ -63,7 +67,7 @@ func (m *metrics) add(read func(put func(name string, value float64, labels ...s
 		s.descs = append(s.descs, d)
 		s.byName[x.name], s.kinds[x.name] = d, x.kind
 	}
-	m.reg.MustRegister(s)
+	m.into.MustRegister(s)
 }
 
 // Describe implements prometheus.Collector.
@@ -153,5 +157,30 @@ func (m *metrics) exporter(read func() exporter.Stats) {
 		gauge("turnlog_exporter_waiting_groups", "Groups that are not ready."),
 		gauge("turnlog_exporter_open_sessions", "Sessions that are not sealed."),
 		gauge("turnlog_exporter_lag_seconds", "Time from the last seal of the last manifest to its publication."),
+	)
+}
+
+// pool adds the replicas of one model, under its label.
+func (m *metrics) pool(model string, read func() pool.Stats) {
+	label := prometheus.WrapRegistererWith(prometheus.Labels{"model": model}, m.reg)
+	(&metrics{reg: m.reg, into: label}).add(func(put func(string, float64, ...string)) {
+		s := read()
+		put("turnlog_pool_waiting_requests", float64(s.Waiting))
+		for _, r := range s.Replicas {
+			put("turnlog_pool_running_requests", float64(r.InFlight), r.Name)
+			put("turnlog_pool_served_requests_total", float64(r.Served), r.Name)
+			put("turnlog_pool_failed_requests_total", float64(r.Failed), r.Name)
+			up := 0.0
+			if r.State == "up" {
+				up = 1
+			}
+			put("turnlog_pool_up", up, r.Name)
+		}
+	},
+		gauge("turnlog_pool_waiting_requests", "Requests that wait for a replica."),
+		gauge("turnlog_pool_running_requests", "Requests under way.", "backend"),
+		counter("turnlog_pool_served_requests_total", "Requests that were answered.", "backend"),
+		counter("turnlog_pool_failed_requests_total", "Requests that failed.", "backend"),
+		gauge("turnlog_pool_up", "1 for a replica that gets requests.", "backend"),
 	)
 }

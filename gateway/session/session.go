@@ -165,7 +165,9 @@ func (s *Session) Append(ctx context.Context, build func(*tree.Tree) (*event.Eve
 		switch {
 		case err == nil:
 			return s.folded(ctx, tip, next, ev)
-		case errors.Is(err, journal.ErrConflict):
+		case errors.Is(err, journal.ErrConflict), errors.Is(err, journal.ErrIdentity):
+			// The latter: somebody, perhaps we before a crash, said the same
+			// thing in other words. The fold knows it by its id.
 			if err := s.CatchUp(ctx); err != nil {
 				return err
 			}
