@@ -39,6 +39,8 @@ type Adapter struct {
 	// AbortPath is the path by which a generation is ended, or empty where
 	// closing the connection is all there is.
 	AbortPath string
+	// Checked adapters know less before Check.
+	Checked bool
 	// Skip names faults that cannot be expressed on the wire.
 	Skip []mock.FaultKind
 }
@@ -105,6 +107,9 @@ func (s *suite) dial(t *testing.T, url string, change ...func(*wire.Config)) eng
 	}
 	e, err := s.New(cfg)
 	require.NoError(t, err)
+	if s.Checked {
+		_, _ = e.Check(t.Context(), s.tok)
+	}
 	return e
 }
 

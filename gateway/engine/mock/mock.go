@@ -144,6 +144,7 @@ func (s *Server) routes() {
 	s.mux.HandleFunc("POST /detokenize", s.reply(s.detokenize))
 	s.sglangRoutes()
 	s.vllmRoutes()
+	s.llamaRoutes()
 }
 
 // reply wraps a path that answers at once.

@@ -31,8 +31,9 @@ type call struct {
 	stream  bool
 	// what the client wants to see
 	scores, echo, showIDs, usage, spans bool
-	routed                              int // start position, -1 for none
-	step                                int // tokens per chunk that the client asked for
+	routed                              int  // start position, -1 for none
+	step                                int  // tokens per chunk that the client asked for
+	rescore                             bool // llama.cpp: only the logprob of what comes next
 	topK                                int
 	temperature                         float32 // 0 is unset
 }
@@ -86,7 +87,7 @@ func (s *Server) generate(f format) http.HandlerFunc {
 
 // check reports a request of an adapter's start-up check. It is no turn: it
 // asks no script and leaves no line in the journal.
-func (c *call) check() bool { return strings.HasPrefix(c.id, wire.CheckID) }
+func (c *call) check() bool { return c.rescore || strings.HasPrefix(c.id, wire.CheckID) }
 
 // admit checks what every engine checks.
 func (s *Server) admit(c *call) error {

@@ -61,6 +61,9 @@ const abortTimeout = 2 * time.Second
 func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(engine.Chunk) error) (engine.Report, error) {
 	a := &answer{cfg: &e.cfg, Tally: wire.NewTally(&req, emit), prompt: wire.AppendIDs(nil, req.Prompt)}
 	a.Report.LogprobKind = e.logprobKind(req.Sampling)
+	if err := wire.CheckGrammar(req.Grammar, "json_object", "json_schema", "regex", "ebnf"); err != nil {
+		return a.Report, err
+	}
 	resp, err := e.wire.Post(ctx, "/generate", req.Session, e.body(&req, a.prompt))
 	if err == nil {
 		err = a.read(resp)

@@ -66,6 +66,9 @@ func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(eng
 	if e.processed.Load() {
 		a.Report.LogprobKind = event.LogprobKind_LOGPROB_KIND_PROCESSED
 	}
+	if err := wire.CheckGrammar(req.Grammar, "json_object", "json_schema", "regex", "ebnf"); err != nil {
+		return a.Report, err
+	}
 	resp, err := e.wire.Post(ctx, "/v1/completions", req.Session, e.body(&req, a.prompt))
 	if err != nil {
 		return a.Report, err

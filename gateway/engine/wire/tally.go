@@ -37,6 +37,12 @@ func (t *Tally) Emit(c engine.Chunk) error {
 	if len(c.IDs) != len(c.Logprobs) {
 		return Broken("%d logprobs came with %d token ids, after %d tokens", len(c.Logprobs), len(c.IDs), t.Tokens)
 	}
+	return t.EmitUnscored(c)
+}
+
+// EmitUnscored is Emit for a chunk that may also be without logprobs, or
+// without ids: of an answer that is of a lower grade.
+func (t *Tally) EmitUnscored(c engine.Chunk) error {
 	if limit := t.req.Sampling.MaxTokens; limit > 0 && t.Tokens+len(c.IDs) > limit {
 		return Broken("at least %d tokens came where at most %d were asked for", t.Tokens+len(c.IDs), limit)
 	}

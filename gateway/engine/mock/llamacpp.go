@@ -1,0 +1,147 @@
+package mock
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"unicode/utf8"
+
+	"turnlog.dev/gateway/engine/wire"
+	"turnlog.dev/schema/rawjson"
+)
+
+const llamaVersion = "b1-mock"
+
+func (s *Server) llamaRoutes() {
+	generate := s.generate(llama{s})
+	s.mux.HandleFunc("POST /completion", func(w http.ResponseWriter, r *http.Request) { generate(w, r) })
+	s.mux.HandleFunc("GET /props", s.reply(func([]byte) (int, []byte) {
+		b := strconv.AppendInt([]byte(`{"default_generation_settings":{"n_ctx":`), int64(s.cfg.ContextLength), 10)
+		b = rawjson.AppendText(append(b, `},"total_slots":1,"model_alias":`...), s.cfg.Model)
+		b = rawjson.AppendText(append(b, `,"model_path":`...), s.cfg.Model+".gguf")
+		b = rawjson.AppendText(append(b, `,"eos_token":`...), s.cfg.StopToken)
+		return http.StatusOK, append(rawjson.AppendText(append(b, `,"build_info":`...), llamaVersion), '}')
+	}))
+}
+
+// llama is the wire of llama.cpp's /completion, not streamed. As the real one
+// does, it leaves out the logprobs of tokens that end inside a character, and
+// as many at the end as a stop string has tokens.
+type llama struct{ s *Server }
+
+func (f llama) parse(body []byte) (c call, err error) {
+	c = call{routed: -1}
+	for k, v := range rawjson.Members(body) {
+		switch k {
+		case "prompt":
+			if rawjson.KindOf(v) == rawjson.String {
+				c.prompt = f.s.tok.Encode(nil, rawjson.Text(v))
+			} else {
+				c.prompt, err = wire.IDs(nil, v)
+			}
+		case "n_predict":
+			if n, _ := strconv.Atoi(string(v)); n > 0 {
+				c.max = n
+			}
+		case "n_probs":
+			c.scores = string(v) != "0"
+		case "return_tokens":
+			c.showIDs = isTrue(v)
+		case "stop":
+			c.stop, err = stopStrings(v)
+		case "seed":
+			c.seed, err = seed(v)
+		case "logit_bias":
+			c.rescore = true
+		}
+		if err != nil {
+			return c, fmt.Errorf("%s: %w", k, err)
+		}
+	}
+	return c, nil
+}
+
+func (f llama) chunk(dst []byte, a *answer, _, _ int) []byte { return f.whole(dst, a) }
+
+func (f llama) whole(dst []byte, a *answer) []byte {
+	dst = rawjson.AppendText(append(dst, `{"index":0,"content":`...), a.text)
+	if a.showIDs && a.fault.Kind != NoIDs {
+		dst = a.appendIDs(append(dst, `,"tokens":`...), 0, len(a.ids))
+	} else {
+		dst = append(dst, `,"tokens":[]`...)
+	}
+	dst = rawjson.AppendText(append(dst, `,"id_slot":0,"stop":true,"model":`...), f.s.cfg.Model)
+	dst = strconv.AppendInt(append(dst, `,"tokens_predicted":`...), int64(a.count(len(a.ids))), 10)
+	if a.fault.Kind != NoPromptEcho {
+		dst = strconv.AppendInt(append(dst, `,"tokens_evaluated":`...), int64(a.promptCount()), 10)
+	}
+	stop := "limit"
+	switch {
+	case a.matched != "":
+		stop = "word"
+	case a.byToken:
+		stop = "eos"
+	}
+	dst = rawjson.AppendText(append(dst, `,"truncated":false,"stop_type":`...), stop)
+	dst = rawjson.AppendText(append(dst, `,"stopping_word":`...), a.matched)
+	dst = strconv.AppendInt(append(dst, `,"timings":{"cache_n":`...), int64(a.cached), 10)
+	dst = append(dst, '}')
+	if a.scores && a.fault.Kind != NoLogprobs {
+		dst = append(dst, `,"completion_probabilities":[`...)
+		for n, i := range f.scored(a) {
+			if n > 0 {
+				dst = append(dst, ',')
+			}
+			dst = f.entry(dst, a, i)
+		}
+		dst = append(dst, ']')
+	}
+	return append(dst, '}')
+}
+
+func (f llama) entry(dst []byte, a *answer, i int) []byte {
+	dst = strconv.AppendUint(append(dst, `{"id":`...), uint64(a.ids[i]), 10)
+	dst = a.appendLogprob(append(dst, `,"logprob":`...), i)
+	dst = append(dst, `,"top_logprobs":[`...)
+	if id, logprob, ok := f.s.sampledAfter(a.prompt); ok && a.rescore {
+		dst = strconv.AppendUint(append(dst, `{"id":`...), uint64(id), 10)
+		dst = append(wire.AppendLogprob(append(dst, `,"logprob":`...), logprob), '}')
+	}
+	return append(dst, `]}`...)
+}
+
+// scored are the tokens whose logprob the server reports.
+func (f llama) scored(a *answer) []int {
+	var out []int
+	var text []byte
+	for _, i := range a.scored(0, len(a.ids)) {
+		text, _ = f.s.tok.AppendBytes(text, a.ids[i])
+		if utf8.Valid(text) {
+			out, text = append(out, i), text[:0]
+		}
+	}
+	if a.matched != "" {
+		out = out[:max(0, len(out)-len(f.s.tok.Encode(nil, a.matched)))]
+	}
+	return out
+}
+
+// sampledAfter finds what an earlier answer had after this prefix.
+func (s *Server) sampledAfter(prefix []uint32) (uint32, float32, bool) {
+	for _, e := range s.journal.All() {
+		n := len(prefix) - len(e.Prompt)
+		if n < 0 || n >= len(e.Completion) {
+			continue
+		}
+		all := append(append([]uint32(nil), e.Prompt...), e.Completion[:n]...)
+		if string(wire.AppendIDs(nil, all)) == string(wire.AppendIDs(nil, prefix)) {
+			return e.Completion[n], e.Logprobs[n], true
+		}
+	}
+	return 0, 0, false
+}
+
+func (llama) fail(dst []byte, status int, message string) []byte {
+	dst = strconv.AppendInt(append(dst, `{"error":{"code":`...), int64(status), 10)
+	return append(rawjson.AppendText(append(dst, `,"message":`...), message), `,"type":"invalid_request_error"}}`...)
+}
