@@ -25,11 +25,7 @@ type harmony struct {
 	body bool // inside a body, not a header
 	over bool // the turn has ended
 
-	reply   Reply
-	flags   flags
-	content strings.Builder
-	thought strings.Builder
-	out     []Delta
+	output
 }
 
 func newHarmony(g *Grammar, _ Options) *harmony {
@@ -49,12 +45,6 @@ func (p *harmony) Push(ids []uint32) []Delta {
 		}
 	}
 	return p.flush()
-}
-
-func (p *harmony) flush() []Delta {
-	out := p.out
-	p.out = nil
-	return out
 }
 
 // step settles one header or one piece of a body.
@@ -81,7 +71,7 @@ func (p *harmony) step() bool {
 		if end < 0 {
 			return false
 		}
-		p.call(string(p.text[:end]), string(p.text[end:end+n]))
+		p.called(string(p.text[:end]), string(p.text[end:end+n]))
 		p.ended(end, n)
 		return true
 	}
@@ -155,35 +145,28 @@ func (p *harmony) open() {
 // join parts two messages that add to the same text.
 func (p *harmony) join(b *strings.Builder) {
 	if b.Len() > 0 {
-		p.emit("\n")
+		p.add(p.kind, "\n")
 	}
 }
 
-// call reads the body of a call, which ends with the given mark.
-func (p *harmony) call(body, end string) {
+// called reads the body of a call, which ends with the given mark.
+func (p *harmony) called(body, end string) {
 	body = p.g.vocabulary.text(body)
 	name, ok := strings.CutPrefix(p.to, "functions.")
 	if !ok || name == "" || rawjson.Valid([]byte(body)) != nil {
 		p.flags.set(MalformedCall)
 		p.kind = Content
-		p.emit(p.g.vocabulary.text(p.header) + "<|message|>" + body + p.g.vocabulary.text(end))
+		p.add(p.kind, p.g.vocabulary.text(p.header)+"<|message|>"+body+p.g.vocabulary.text(end))
 		return
 	}
-	n := len(p.reply.Calls)
-	p.reply.Calls = append(p.reply.Calls, Call{Name: name, Arguments: body})
-	p.out = append(
-		p.out,
-		Delta{Kind: CallStart, Call: n, Name: name},
-		Delta{Kind: CallArguments, Call: n, Text: body},
-		Delta{Kind: CallEnd, Call: n},
-	)
+	p.call(Call{Name: name, Arguments: body})
 }
 
 // stray keeps what is no message as content.
 func (p *harmony) stray(s string) {
 	p.flags.set(StrayMark)
 	p.kind = Content
-	p.emit(p.g.vocabulary.text(s))
+	p.add(p.kind, p.g.vocabulary.text(s))
 }
 
 func (p *harmony) say(s string) {
@@ -191,22 +174,10 @@ func (p *harmony) say(s string) {
 	if plain != s {
 		p.flags.set(StrayMark)
 	}
-	if p.kind == Content && len(p.reply.Calls) > 0 && plain != "" {
+	if p.kind == Content && len(p.calls) > 0 && plain != "" {
 		p.flags.set(ContentAfterCall)
 	}
-	p.emit(plain)
-}
-
-func (p *harmony) emit(s string) {
-	if s == "" {
-		return
-	}
-	if p.kind == Reasoning {
-		p.thought.WriteString(s)
-	} else {
-		p.content.WriteString(s)
-	}
-	p.out = append(p.out, Delta{Kind: p.kind, Text: s})
+	p.add(p.kind, plain)
 }
 
 func (p *harmony) Finish(string) (Reply, []Delta) {
@@ -219,13 +190,12 @@ func (p *harmony) Finish(string) (Reply, []Delta) {
 		case p.body && p.kind == CallArguments:
 			p.flags.set(UnclosedCall)
 			p.kind = Content
-			p.emit(p.g.vocabulary.text(p.header + p.g.vocabulary.mark("<|message|>") + rest))
+			p.add(p.kind, p.g.vocabulary.text(p.header+p.g.vocabulary.mark("<|message|>")+rest))
 		case p.body && p.kind == Reasoning:
 			p.flags.set(UnclosedReasoning)
 		case !p.body && rest != "":
 			p.stray(rest)
 		}
 	}
-	p.reply.Content, p.reply.Reasoning, p.reply.Flags = p.content.String(), p.thought.String(), p.flags
-	return p.reply, p.flush()
+	return p.reply(), p.flush()
 }

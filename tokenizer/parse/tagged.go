@@ -21,11 +21,7 @@ type tagged struct {
 	// lead: white space at the start of this part is not part of it.
 	lead bool
 
-	reply   Reply
-	flags   flags
-	content strings.Builder
-	thought strings.Builder
-	out     []Delta
+	output
 }
 
 type state uint8
@@ -63,12 +59,6 @@ func (p *tagged) Push(ids []uint32) []Delta {
 		}
 	}
 	return p.flush()
-}
-
-func (p *tagged) flush() []Delta {
-	out := p.out
-	p.out = nil
-	return out
 }
 
 // step settles one part of the text. It reports whether there may be more.
@@ -141,7 +131,7 @@ func (p *tagged) reasoning() bool {
 }
 
 func (p *tagged) thinkingEnds() {
-	p.emit(Reasoning, strings.TrimRight(p.held, p.g.Thinking))
+	p.add(Reasoning, strings.TrimRight(p.held, p.g.Thinking))
 	p.held, p.lead, p.state = "", true, inContent
 }
 
@@ -171,27 +161,14 @@ func (p *tagged) blockEnds(s string, n int) {
 	for _, f := range b.flags {
 		p.flags.set(f)
 	}
-	if len(p.reply.Calls) == 0 {
+	if len(p.calls) == 0 {
 		if p.g.Joint == "" {
 			p.held = ""
 		}
-		p.emit(Content, strings.TrimSuffix(p.held, p.g.Joint))
+		p.add(Content, strings.TrimSuffix(p.held, p.g.Joint))
 	}
 	p.held, p.lead = "", false
-	p.call(calls)
-}
-
-func (p *tagged) call(calls []Call) {
-	for _, c := range calls {
-		n := len(p.reply.Calls)
-		p.reply.Calls = append(p.reply.Calls, c)
-		p.out = append(
-			p.out,
-			Delta{Kind: CallStart, Call: n, Name: c.Name, ModelID: c.ModelID},
-			Delta{Kind: CallArguments, Call: n, Text: c.Arguments},
-			Delta{Kind: CallEnd, Call: n},
-		)
-	}
+	p.call(calls...)
 }
 
 // cut takes the first n bytes off the text, and drops the next.
@@ -223,22 +200,10 @@ func (p *tagged) say(k Kind, s string) {
 	if body == "" {
 		return
 	}
-	if k == Content && len(p.reply.Calls) > 0 {
+	if k == Content && len(p.calls) > 0 {
 		p.flags.set(ContentAfterCall)
 	}
-	p.emit(k, body)
-}
-
-func (p *tagged) emit(k Kind, s string) {
-	if s == "" {
-		return
-	}
-	if k == Reasoning {
-		p.thought.WriteString(s)
-	} else {
-		p.content.WriteString(s)
-	}
-	p.out = append(p.out, Delta{Kind: k, Text: s})
+	p.add(k, body)
 }
 
 func (p *tagged) Finish(string) (Reply, []Delta) {
@@ -265,12 +230,11 @@ func (p *tagged) Finish(string) (Reply, []Delta) {
 		p.bare(rest)
 	}
 	if p.state == inReasoning {
-		p.emit(Reasoning, p.held)
-	} else if len(p.reply.Calls) == 0 {
-		p.emit(Content, p.held)
+		p.add(Reasoning, p.held)
+	} else if len(p.calls) == 0 {
+		p.add(Content, p.held)
 	}
-	p.reply.Content, p.reply.Reasoning, p.reply.Flags = p.content.String(), p.thought.String(), p.flags
-	return p.reply, p.flush()
+	return p.reply(), p.flush()
 }
 
 // bare reads a reply that is either a call or a JSON answer: an object that is
@@ -278,7 +242,7 @@ func (p *tagged) Finish(string) (Reply, []Delta) {
 func (p *tagged) bare(s string) {
 	b := &block{vocabulary: p.g.vocabulary, tools: p.opts.Tools, rest: s}
 	if calls := p.g.block(b); len(calls) > 0 {
-		p.call(calls)
+		p.call(calls...)
 		return
 	}
 	p.say(Content, s)

@@ -17,6 +17,9 @@ type trajectory struct {
 	deferred []message.Definition
 	// cut is how many tokens the first answer lacks at its end.
 	cut int
+	// hostile texts may look like the start of a message; who they are laid to
+	// is not checked.
+	hostile bool
 }
 
 func sys(text string) message.Message  { return say(message.System, text) }
