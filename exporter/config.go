@@ -48,6 +48,8 @@ type Config struct {
 	KeepTail bool
 	// FileTokens is the number of tokens after which a shard ends.
 	FileTokens int64
+	// Compression of the pages: zstd or none.
+	Compression string
 	// CollectAfter is the age of a file that no manifest lists, or that one has
 	// removed, at which it is deleted. 0 deletes nothing.
 	CollectAfter time.Duration
@@ -66,6 +68,7 @@ func DefaultConfig() Config {
 		Partial:      PartialDrop,
 		Grades:       []string{"A", "B", "C"},
 		FileTokens:   128 << 20,
+		Compression:  string(parquet.Zstd),
 		CollectAfter: 24 * time.Hour,
 	}
 }
@@ -92,6 +95,8 @@ func (c Config) Validate() error {
 	fault(c.MaxTokens > 0 && c.MinTokens > c.MaxTokens, "min_tokens is above max_tokens")
 	fault(c.MinReward != nil && c.MaxReward != nil && *c.MinReward > *c.MaxReward, "min_reward is above max_reward")
 	fault(c.FileTokens <= 0, "file_tokens is %d; it must be above 0", c.FileTokens)
+	fault(c.Compression != string(parquet.Zstd) && c.Compression != string(parquet.None),
+		"compression is %q; it must be zstd or none", c.Compression)
 	fault(c.CollectAfter < 0, "collect_after is %s; it must not be negative", c.CollectAfter)
 	return errors.Join(faults...)
 }
@@ -109,7 +114,8 @@ func (c Config) planned() manifest.Config {
 	slices.Sort(grades)
 	return manifest.Config{
 		Schema: rows.Schema, Writer: parquet.Version, Tenant: c.Tenant,
-		Partial: c.Partial, Grades: slices.Compact(grades), Classes: c.Classes,
+		Compression: c.Compression,
+		Partial:     c.Partial, Grades: slices.Compact(grades), Classes: c.Classes,
 		MinTokens: c.MinTokens, MaxTokens: c.MaxTokens,
 		MinReward: c.MinReward, MaxReward: c.MaxReward, MinVersion: c.MinVersion,
 		KeepTail: c.KeepTail, FileTokens: c.FileTokens,

@@ -51,7 +51,7 @@ func (x *execution) publishRewards(ctx context.Context, run string, number int, 
 	if len(list) == 0 {
 		return nil
 	}
-	s, err := stage[rows.RewardRow](x.cfg.Temp)
+	s, err := stage[rows.RewardRow](x.cfg.Temp, x.plan.Config.Compression)
 	if err != nil {
 		return err
 	}

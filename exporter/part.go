@@ -45,7 +45,7 @@ func (p *partWriter) add(ctx context.Context, run string, group []*rows.Row) err
 	}
 	if p.staged == nil {
 		var err error
-		if p.staged, err = stage[rows.Row](p.cfg.Temp); err != nil {
+		if p.staged, err = stage[rows.Row](p.cfg.Temp, p.plan.Config.Compression); err != nil {
 			return err
 		}
 		p.run, p.file = run, manifest.File{
@@ -128,20 +128,21 @@ func (x *execution) metadata(schema string, profile manifest.Profile) []parquet.
 	}
 }
 
-// staged is a file that is being written beside the sink.
+// staged is a file that is being written beside the sink, which syncs its own
+// copy.
 type staged[T any] struct {
 	writer *parquet.Writer[T]
 	file   *os.File
 	sum    hash.Hash
 }
 
-func stage[T any](folder string) (*staged[T], error) {
+func stage[T any](folder, compression string) (*staged[T], error) {
 	f, err := os.CreateTemp(folder, "turnlog-shard-")
 	if err != nil {
 		return nil, fmt.Errorf("exporter: stage: %w", err)
 	}
 	s := &staged[T]{file: f, sum: sha256.New()}
-	if s.writer, err = parquet.NewWriter[T](io.MultiWriter(f, s.sum)); err != nil {
+	if s.writer, err = parquet.NewWriter[T](io.MultiWriter(f, s.sum), parquet.Compression(compression)); err != nil {
 		s.discard()
 		return nil, fmt.Errorf("exporter: stage: %w", err)
 	}
@@ -160,9 +161,6 @@ func publish[T any](ctx context.Context, e *Exporter, s *staged[T], file *manife
 	digest, err := s.writer.Close(metadata...)
 	if err != nil {
 		return err
-	}
-	if err := s.file.Sync(); err != nil {
-		return fmt.Errorf("exporter: stage: %w", err)
 	}
 	e.deps.Fault("staged")
 	file.Bytes, file.SHA256 = s.writer.Size(), hex.EncodeToString(s.sum.Sum(nil))

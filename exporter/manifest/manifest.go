@@ -83,6 +83,8 @@ type Config struct {
 	// Writer names the program and the libraries that encode.
 	Writer string `json:"writer"`
 	Tenant string `json:"tenant"`
+	// Compression of the pages: zstd or none.
+	Compression string `json:"compression"`
 	// Partial is drop or export: what happens to a group that lacks sessions.
 	Partial string `json:"partial"`
 	// Grades that are exported, best first.

@@ -69,8 +69,12 @@ func sample(n, tokens int) []*rows.Row {
 }
 
 func write(t testing.TB, groups ...[]*rows.Row) ([]byte, parquet.Digest) {
+	return writeAs(t, parquet.Zstd, groups...)
+}
+
+func writeAs(t testing.TB, c parquet.Compression, groups ...[]*rows.Row) ([]byte, parquet.Digest) {
 	var buf bytes.Buffer
-	w, err := parquet.NewWriter[rows.Row](&buf)
+	w, err := parquet.NewWriter[rows.Row](&buf, c)
 	require.NoError(t, err)
 	for _, g := range groups {
 		require.NoError(t, w.Write(g))
@@ -207,7 +211,7 @@ func TestNestedRowsAreVerifiedToo(t *testing.T) {
 		Tools    string    `col:"tools,null"`
 	}
 	var buf bytes.Buffer
-	w, err := parquet.NewWriter[chat](&buf)
+	w, err := parquet.NewWriter[chat](&buf, parquet.None)
 	require.NoError(t, err)
 	require.NoError(t, w.Write([]*chat{
 		{Messages: []message{{Role: "user", Content: "hi"}, {Role: "assistant", Calls: []call{{"ls"}, {"cat"}}}}},
@@ -239,11 +243,13 @@ func TestAnotherSchemaIsRefused(t *testing.T) {
 	}
 }
 
-func BenchmarkWrite8k(b *testing.B) { bench(b, false) }
+func BenchmarkWrite8k(b *testing.B) { bench(b, parquet.Zstd, false) }
 
-func BenchmarkWriteAndVerify8k(b *testing.B) { bench(b, true) }
+func BenchmarkWriteUncompressed8k(b *testing.B) { bench(b, parquet.None, false) }
 
-func bench(b *testing.B, verify bool) {
+func BenchmarkWriteAndVerify8k(b *testing.B) { bench(b, parquet.Zstd, true) }
+
+func bench(b *testing.B, compression parquet.Compression, verify bool) {
 	const n, tokens = 512, 8192
 	in := sample(n, tokens)
 	size := 0
@@ -252,7 +258,7 @@ func bench(b *testing.B, verify bool) {
 		for g := range slices.Chunk(in, 128) {
 			groups = append(groups, g)
 		}
-		file, digest := write(b, groups...)
+		file, digest := writeAs(b, compression, groups...)
 		size = len(file)
 		if verify {
 			require.NoError(b, parquet.Verify(bytes.NewReader(file), int64(len(file)), digest))

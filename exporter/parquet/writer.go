@@ -19,6 +19,16 @@ const Version = "turnlog version 1.0.0 (build arrow-go-v18.8.0-zstd3)"
 
 const pageSize = 4 << 20
 
+// Compression of a file's pages.
+type Compression string
+
+// The compressions. None is for those who would rather pay for disks, and for
+// measuring; every reader reads both.
+const (
+	Zstd Compression = "zstd"
+	None Compression = "none"
+)
+
 // Pair is one entry of a file's key-value metadata.
 type Pair struct{ Key, Value string }
 
@@ -34,7 +44,7 @@ type Writer[T any] struct {
 }
 
 // NewWriter begins a file.
-func NewWriter[T any](w io.Writer) (*Writer[T], error) {
+func NewWriter[T any](w io.Writer, compression Compression) (*Writer[T], error) {
 	cols := columns(reflect.TypeFor[T]())
 	schema := schemaOf(cols)
 	out := &Writer[T]{
@@ -44,7 +54,7 @@ func NewWriter[T any](w io.Writer) (*Writer[T], error) {
 		size:    countingWriter{w: w},
 	}
 	var err error
-	out.file, err = pqarrow.NewFileWriter(schema, &out.size, properties(schema),
+	out.file, err = pqarrow.NewFileWriter(schema, &out.size, properties(schema, compression),
 		pqarrow.NewArrowWriterProperties(pqarrow.WithStoreSchema()))
 	if err != nil {
 		return nil, fmt.Errorf("parquet: begin a file: %w", err)
@@ -52,7 +62,7 @@ func NewWriter[T any](w io.Writer) (*Writer[T], error) {
 	return out, nil
 }
 
-func properties(schema *arrow.Schema) *parquet.WriterProperties {
+func properties(schema *arrow.Schema, compression Compression) *parquet.WriterProperties {
 	options := []parquet.WriterProperty{
 		parquet.WithCreatedBy(Version),
 		parquet.WithVersion(parquet.V2_LATEST),
@@ -61,9 +71,10 @@ func properties(schema *arrow.Schema) *parquet.WriterProperties {
 		parquet.WithMaxRowGroupLength(1 << 30), // a record is a row group
 		parquet.WithDictionaryDefault(false),
 		parquet.WithEncoding(parquet.Encodings.Plain),
-		parquet.WithCompression(compress.Codecs.Zstd),
-		parquet.WithCompressionLevel(3),
 		parquet.WithStats(false),
+	}
+	if compression == Zstd {
+		options = append(options, parquet.WithCompression(compress.Codecs.Zstd), parquet.WithCompressionLevel(3))
 	}
 	for _, l := range leaves("", schema.Fields()) {
 		switch {
