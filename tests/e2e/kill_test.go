@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -169,7 +170,7 @@ func readJournal(t *testing.T, file string) map[string]mock.Sampled {
 // position.
 func checkLog(t *testing.T, dir string, a *agent, truth map[string]mock.Sampled) map[int64]*tree.Turn {
 	ctx, cancel := context.WithCancel(t.Context())
-	srv, err := natsd.New(natsd.Config{Mode: natsd.Dev, Dir: dir, MaxBytes: 1 << 30}, nil)
+	srv, err := natsd.New(natsd.Config{Mode: natsd.Dev, Dir: dir, MaxBytes: 1 << 30}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Run(ctx) }()
