@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 
 	"turnlog.dev/schema/message"
@@ -26,28 +27,35 @@ type Thinking struct {
 // begun keeps its switches: a flip would change the end of the prompt under
 // the history.
 func (t *turn) kwargs(parent *tree.Turn) []byte {
-	var sets []rawjson.Set
-	lay := func(object []byte) {
-		for k, v := range rawjson.Members(object) {
-			sets = append(sets, rawjson.Set{Key: k, Value: v})
-		}
-	}
-	switch asked := t.req.Thinking; {
-	case asked == Thinking{}:
+	asked := t.req.Thinking
+	if asked == (Thinking{}) {
 		return t.req.Kwargs
-	case parent != nil:
-		lay(parent.Committed.GetConversation().GetTemplateKwargs())
-	default:
-		f, err := family.ByName(t.model.Family)
-		if err == nil && f.Thinking != "" && asked.Mode != "" {
-			sets = append(sets, rawjson.Set{Key: f.Thinking, Value: []byte(map[bool]string{true: "true", false: "false"}[asked.Mode == "on"])})
-		}
-		if asked.Effort != "" && asked.Mode != "off" {
-			sets = append(sets, rawjson.Set{Key: "reasoning_effort", Value: rawjson.AppendText(nil, asked.Effort)})
-		}
 	}
-	lay(t.req.Kwargs)
-	if len(sets) == 0 {
+	base := t.model.switches(asked)
+	if parent != nil {
+		base = parent.Committed.GetConversation().GetTemplateKwargs()
+	}
+	if rawjson.KindOf(base) != rawjson.Object {
+		return t.req.Kwargs
+	}
+	var own []rawjson.Set
+	for k, v := range rawjson.Members(t.req.Kwargs) {
+		own = append(own, rawjson.Set{Key: k, Value: v})
+	}
+	return rawjson.Splice(nil, base, own...)
+}
+
+// switches are the template arguments for what a client says about thinking;
+// nil if the model's family has none. That thinking is off wins over effort.
+func (m *Model) switches(asked Thinking) []byte {
+	var sets []rawjson.Set
+	if f, err := family.ByName(m.Family); err == nil && f.Thinking != "" && asked.Mode != "" {
+		sets = append(sets, rawjson.Set{Key: f.Thinking, Value: strconv.AppendBool(nil, asked.Mode == "on")})
+	}
+	if asked.Effort != "" && asked.Mode != "off" {
+		sets = append(sets, rawjson.Set{Key: "reasoning_effort", Value: rawjson.AppendText(nil, asked.Effort)})
+	}
+	if sets == nil {
 		return nil
 	}
 	return rawjson.Splice(nil, []byte("{}"), sets...)
@@ -57,8 +65,9 @@ func (t *turn) kwargs(parent *tree.Turn) []byte {
 // nothing but the messages so far, so that a history stays a beginning of the
 // next one:
 //
-//   - Where the template takes no system message behind other messages, one is
-//     put at the end of the user message or tool result before it.
+//   - Where the template takes no system message behind other messages, those
+//     that lead become one, and one that stands further behind is put at the
+//     end of the user message or tool result before it.
 //   - Images and documents that come with tool results are replaced by a note.
 //     Anywhere else they are an error: the client can leave them out.
 func (m *Model) fit(c message.Conversation) (message.Conversation, error) {
@@ -66,6 +75,9 @@ func (m *Model) fit(c message.Conversation) (message.Conversation, error) {
 		if p := foreign(s.Content); p != nil {
 			return c, m.textOnly("system", p)
 		}
+	}
+	if len(c.Head.System) > 1 && !m.Prompts.Ability().SystemInside {
+		c.Head.System = []message.Message{merge(c.Head.System)}
 	}
 	var out []message.Message
 	results := false
@@ -123,6 +135,15 @@ func note(c message.Content) message.Content {
 		c.Parts[i] = message.Part{Type: "text", Text: "[" + what + " left out: the model reads text only]"}
 	}
 	return c
+}
+
+// merge makes one system message of several.
+func merge(list []message.Message) message.Message {
+	texts := make([]string, len(list))
+	for i, s := range list {
+		texts[i] = s.Content.String()
+	}
+	return message.Message{Role: message.System, Content: message.TextContent(strings.Join(texts, "\n\n"))}
 }
 
 // foldSystem puts a system message at the end of the message before it.

@@ -11,6 +11,7 @@ package dialect
 import (
 	"bytes"
 	"crypto/sha256"
+	"strconv"
 
 	"turnlog.dev/gateway"
 	"turnlog.dev/schema/rawjson"
@@ -69,4 +70,13 @@ func BodyHash(body []byte) []byte {
 	rest := rawjson.Splice(nil, body, rawjson.Set{Key: "stream"}, rawjson.Set{Key: "stream_options"})
 	h := sha256.Sum256(rest)
 	return h[:]
+}
+
+// Int reads an integer that decides nothing exact; anything else is 0.
+func Int(raw []byte) int64 {
+	f, err := strconv.ParseFloat(string(bytes.TrimSpace(raw)), 64)
+	if err != nil || rawjson.KindOf(raw) != rawjson.Number {
+		return 0
+	}
+	return int64(f)
 }

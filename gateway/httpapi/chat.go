@@ -1,9 +1,10 @@
 package httpapi
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/labstack/echo/v5"
 
@@ -12,7 +13,7 @@ import (
 	"turnlog.dev/tokenizer/parse"
 )
 
-// chat serves a chat completion.
+// chat serves a chat completion: as many turns as choices are asked for.
 func (a *api) chat(c *echo.Context) error {
 	received := a.deps.Now()
 	sess, err := a.session(c)
@@ -28,129 +29,108 @@ func (a *api) chat(c *echo.Context) error {
 		return err
 	}
 	req.Session, req.Received = sess, received
-	identify(&req, c.Request())
+	identify(&req, c.Request(), body)
 	if opt.Stream {
 		return a.chatStream(c, req, opt)
 	}
-	answer, err := a.deps.Gateway.Complete(c.Request().Context(), req, nil)
+	answers, err := a.sample(c, req, opt.N, nil)
 	if err != nil {
 		return err
 	}
-	a.deps.Fault("chat.before_release")
-	out := openaichat.AppendResponse(nil, answer, opt, received.Unix())
-	c.Response().Header().Set("Turnlog-Turn", answer.Turn)
-	err = c.JSONBlob(http.StatusOK, out)
-	if err == nil {
-		err = http.NewResponseController(c.Response()).Flush()
-	}
-	a.delivered(c, sess, answer.Turn, err)
-	return nil
-}
-
-// identify takes what the headers say about a call.
-func identify(req *gateway.Request, r *http.Request) {
-	h := r.Header
-	req.RequestID = h.Get("x-request-id")
-	req.IdempotencyKey = h.Get("idempotency-key")
-	req.Thread = h.Get("x-session-id")
-	req.Client = h.Get("user-agent")
-}
-
-// delivered records a committed answer that did not reach the client.
-func (a *api) delivered(c *echo.Context, sess, turn string, err error) {
-	ctx := c.Request().Context()
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		a.deps.Gateway.DeliveryFailed(ctx, sess, turn, err)
-	}
+	return a.release(c, sess, openaichat.AppendResponse(nil, answers, opt, received.Unix()), answers...)
 }
 
 func (a *api) chatStream(c *echo.Context, req gateway.Request, opt openaichat.Options) error {
 	w := newEventWriter(c.Response())
 	req.Turn = a.deps.Gateway.NewTurn()
-	stream := openaichat.NewStream("chatcmpl-"+req.Turn, opt, req.Received.Unix(), w.write)
-	stop := w.pingEvery(a.cfg.PingEvery, stream.Ping)
-	answer, err := a.deps.Gateway.Complete(c.Request().Context(), req, func(d parse.Delta) error {
-		return w.locked(func() error { return stream.Delta(d) })
+	s := openaichat.NewStream("chatcmpl-"+req.Turn, opt, req.Received.Unix(), w.write)
+	stop := w.pingEvery(a.cfg.PingEvery, s.Ping)
+	answers, err := a.sample(c, req, opt.N, func(i int, d parse.Delta) error {
+		return w.locked(func() error { return s.Delta(i, d) })
 	})
 	stop()
-	switch {
-	case err != nil && !stream.Begun():
-		return err
-	case err != nil:
-		e := gateway.AsError(err)
-		a.report(c, e)
-		_ = stream.Fail(e) // the connection is lost either way
-		return nil
+	if err != nil {
+		return a.failStream(c, s, err)
 	}
 	a.deps.Fault("chat.before_release")
-	a.delivered(c, req.Session, answer.Turn, stream.Finish(answer))
+	a.delivered(c, req.Session, s.Finish(answers), answers...)
 	return nil
 }
 
-// eventWriter writes server-sent events. The response's header leaves with the
-// first byte, so that an error before it can still be a status.
-type eventWriter struct {
-	w     http.ResponseWriter
-	flush *http.ResponseController
-	mu    sync.Mutex
-	wrote bool
-	last  time.Time
-}
-
-func newEventWriter(w http.ResponseWriter) *eventWriter {
-	return &eventWriter{w: w, flush: http.NewResponseController(w), last: time.Now()}
-}
-
-// write sends bytes at once. The caller holds the lock or is alone.
-func (e *eventWriter) write(b []byte) error {
-	if !e.wrote {
-		h := e.w.Header()
-		h.Set("Content-Type", "text/event-stream")
-		h.Set("Cache-Control", "no-cache")
-		h.Set("X-Accel-Buffering", "no")
-		e.w.WriteHeader(http.StatusOK)
-		e.wrote = true
-	}
-	e.last = time.Now()
-	if _, err := e.w.Write(b); err != nil {
-		return err
-	}
-	return e.flush.Flush()
-}
-
-func (e *eventWriter) locked(fn func() error) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return fn()
-}
-
-// pingEvery calls ping after each silence of d until stop is called; stop
-// returns when no ping is under way.
-func (e *eventWriter) pingEvery(d time.Duration, ping func() error) (stop func()) {
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		t := time.NewTicker(d)
-		defer t.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-t.C:
+// sample makes n turns of one request, siblings in the tree. The first error
+// ends them all; turns that were committed by then are recorded as not
+// delivered.
+func (a *api) sample(c *echo.Context, req gateway.Request, n int, early func(int, parse.Delta) error) ([]*gateway.Answer, error) {
+	ctx, cancel := context.WithCancelCause(c.Request().Context())
+	defer cancel(nil)
+	answers := make([]*gateway.Answer, n)
+	var mine sync.WaitGroup
+	for i := range n {
+		mine.Go(func() {
+			var emit func(parse.Delta) error
+			if early != nil {
+				emit = func(d parse.Delta) error { return early(i, d) }
 			}
-			err := e.locked(func() error {
-				if time.Since(e.last) < d {
-					return nil
-				}
-				return ping()
-			})
-			if err != nil {
-				return // the request's context says so too
+			var err error
+			if answers[i], err = a.complete(ctx, choice(req, i), emit); err != nil {
+				cancel(err)
 			}
+		})
+	}
+	mine.Wait()
+	err := context.Cause(ctx)
+	if err == nil {
+		return answers, nil
+	}
+	for _, answer := range answers {
+		if answer != nil {
+			a.deps.Gateway.DeliveryFailed(ctx, req.Session, answer.Turn, err)
+		}
+	}
+	return nil, err
+}
+
+// complete is Gateway.Complete; a panic in it is an error of this request, also
+// outside of the goroutine that serves it.
+func (a *api) complete(ctx context.Context, req gateway.Request, early func(parse.Delta) error) (_ *gateway.Answer, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = panicked(r)
 		}
 	}()
-	return func() { close(done); <-ended }
+	return a.deps.Gateway.Complete(ctx, req, early)
+}
+
+// choice is the request for one of several answers. A repeat of it is a repeat
+// of the same choice.
+func choice(req gateway.Request, i int) gateway.Request {
+	if i > 0 {
+		req.Turn = ""
+		for _, id := range []*string{&req.IdempotencyKey, &req.RequestID} {
+			if *id != "" {
+				*id += fmt.Sprintf("#%d", i)
+			}
+		}
+	}
+	return req
+}
+
+// models lists the models in the shape of the client's protocol.
+func (a *api) models(c *echo.Context) error {
+	if _, err := a.session(c); err != nil && gateway.AsError(err).Kind != gateway.Invalid {
+		return err
+	}
+	return c.JSONBlob(http.StatusOK, protocolOf(c.Request()).models(nil, a.deps.Gateway.Models()))
+}
+
+// model shows one model.
+func (a *api) model(c *echo.Context) error {
+	if _, err := a.session(c); err != nil && gateway.AsError(err).Kind != gateway.Invalid {
+		return err
+	}
+	m, err := a.deps.Gateway.Models().Resolve(c.Param("model"), "")
+	if err != nil {
+		return err
+	}
+	return c.JSONBlob(http.StatusOK, protocolOf(c.Request()).model(nil, m))
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/labstack/echo/v5"
 
 	"turnlog.dev/gateway"
-	"turnlog.dev/gateway/dialect/openaichat"
 )
 
 // Config is what an operator decides about the HTTP surface.
@@ -83,6 +82,9 @@ func New(cfg Config, deps Deps) (http.Handler, error) {
 	e.HTTPErrorHandler = a.fail
 	e.Use(a.recovered)
 
+	// Claude Code asks for it before its first call.
+	e.HEAD("/", func(c *echo.Context) error { return c.NoContent(http.StatusOK) })
+	e.HEAD("/sessions/:session", func(c *echo.Context) error { return c.NoContent(http.StatusOK) })
 	e.GET("/healthz", a.healthz)
 	e.GET("/readyz", a.readyz)
 	if deps.Metrics != nil {
@@ -107,7 +109,11 @@ func New(cfg Config, deps Deps) (http.Handler, error) {
 	// The same calls under a session's path and, with a session key, without.
 	for _, prefix := range []string{"/v1", "/sessions/:session/v1"} {
 		e.POST(prefix+"/chat/completions", a.chat)
+		e.POST(prefix+"/responses", a.responses)
+		e.POST(prefix+"/messages", a.messages)
+		e.POST(prefix+"/messages/count_tokens", a.countTokens)
 		e.GET(prefix+"/models", a.models)
+		e.GET(prefix+"/models/:model", a.model)
 	}
 	return e, nil
 }
@@ -121,13 +127,6 @@ func (a *api) readyz(c *echo.Context) error {
 		return &gateway.Error{Kind: gateway.LogDown, Message: err.Error(), RetryAfter: time.Second}
 	}
 	return c.JSONBlob(http.StatusOK, []byte(`{"status":"ready"}`))
-}
-
-func (a *api) models(c *echo.Context) error {
-	if _, err := a.session(c); err != nil && gateway.AsError(err).Kind != gateway.Invalid {
-		return err
-	}
-	return c.JSONBlob(http.StatusOK, openaichat.AppendModels(nil, a.deps.Gateway.Models()))
 }
 
 // admin lets only admin keys pass.
@@ -200,7 +199,7 @@ func (a *api) fail(c *echo.Context, err error) {
 		e = routeError(c, err)
 	}
 	a.report(c, e)
-	body, status := openaichat.AppendError(nil, e)
+	body, status := protocolOf(c.Request()).fail(nil, e)
 	if e.RetryAfter > 0 {
 		c.Response().Header().Set("Retry-After", strconv.Itoa(int(max(1, e.RetryAfter.Round(time.Second)/time.Second))))
 	}
@@ -231,9 +230,13 @@ func (a *api) recovered(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c *echo.Context) (err error) {
 		defer func() {
 			if r := recover(); r != nil && r != http.ErrAbortHandler { //nolint:errorlint // net/http compares so too
-				err = &gateway.Error{Kind: gateway.InternalFault, Message: "internal error; see the gateway's log", Err: fmt.Errorf("panic: %v", r)}
+				err = panicked(r)
 			}
 		}()
 		return next(c)
 	}
+}
+
+func panicked(r any) error {
+	return &gateway.Error{Kind: gateway.InternalFault, Message: "internal error; see the gateway's log", Err: fmt.Errorf("panic: %v", r)}
 }

@@ -3,7 +3,8 @@
 package openaichat
 
 import (
-	"fmt"
+	"bytes"
+	"strconv"
 
 	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/dialect"
@@ -19,17 +20,22 @@ const Translation = 1
 // Name is how the dialect is called in the log.
 const Name = "openai_chat"
 
+// MaxChoices bounds n, as OpenAI does.
+const MaxChoices = 128
+
 // Options are the parts of a request that shape the answer's form only.
 type Options struct {
 	Stream       bool
 	IncludeUsage bool
 	Logprobs     bool
+	// N is how many answers are asked for; each is a turn of its own.
+	N int
 	// Model is the name to answer with: the one that was asked for.
 	Model string
 }
 
 // sampling maps OpenAI's parameters, and the engines' common extensions of
-// them, to the gateway's names. A later entry of the same name wins.
+// them, to the gateway's names.
 var sampling = map[string]string{
 	"max_tokens":            "max_tokens",
 	"max_completion_tokens": "max_tokens",
@@ -45,196 +51,111 @@ var sampling = map[string]string{
 	"stop_token_ids":        "stop_token_ids",
 }
 
+// request is a body while it is read.
+type request struct {
+	req      gateway.Request
+	opt      Options
+	messages []message.Message
+	tools    []message.Definition
+	choice   string
+	params   dialect.Params
+}
+
 // Decode reads a request body. The error is a *gateway.Error of kind Invalid
-// that names the parameter.
-func Decode(body []byte) (req gateway.Request, opt Options, err error) {
-	if err := dialect.Object(body); err != nil {
-		return req, opt, err
+// that names the parameter. Fields that are not known are ignored.
+func Decode(body []byte) (gateway.Request, Options, error) {
+	r := request{choice: "auto", opt: Options{N: 1}}
+	err := dialect.Object(body)
+	if err != nil {
+		return r.req, r.opt, err
 	}
-	req.Dialect, req.Translation = Name, Translation
-	req.BodyHash = dialect.BodyHash(body)
-	var messages []message.Message
-	var tools []message.Definition
-	choice := "auto"
-	seen := false
-	var params []rawjson.Set
 	for k, v := range rawjson.Members(body) {
 		if name, ok := sampling[k]; ok {
-			if !dialect.IsNull(v) {
-				params = append(params, rawjson.Set{Key: name, Value: v})
-			}
-			continue
-		}
-		switch k {
-		case "model":
-			req.Model, err = dialect.Text(k, v)
-			opt.Model = req.Model
-		case "messages":
-			seen = true
-			messages, err = decodeMessages(v)
-		case "tools":
-			tools, err = decodeTools(v)
-		case "tool_choice":
-			choice, err = decodeChoice(v)
-		case "stream":
-			opt.Stream, err = dialect.Bool(k, v)
-			req.Stream = opt.Stream
-		case "stream_options":
-			if usage, ok := rawjson.Get(v, "include_usage"); ok {
-				opt.IncludeUsage, err = dialect.Bool("stream_options.include_usage", usage)
-			}
-		case "logprobs":
-			opt.Logprobs, err = dialect.Bool(k, v)
-		case "top_logprobs":
-			if !dialect.IsNull(v) && string(v) != "0" {
-				err = gateway.Invalidf(k, "top_logprobs above 0 is not supported; logprobs gives the sampled token's")
-			}
-		case "n":
-			if !dialect.IsNull(v) && string(v) != "1" {
-				err = gateway.Invalidf(k, "n must be 1; send the request again for another sample")
-			}
-		case "response_format":
-			req.Grammar, err = decodeFormat(v)
-		case "chat_template_kwargs":
-			if !dialect.IsNull(v) {
-				if rawjson.KindOf(v) != rawjson.Object {
-					err = gateway.Invalidf(k, "%s must be an object", k)
-				}
-				req.Kwargs = v
-			}
-		}
-		if err != nil {
-			return req, opt, err
+			r.params.Set(name, v)
+		} else if err = r.member(k, v); err != nil {
+			return r.req, r.opt, err
 		}
 	}
-	if !seen || len(messages) == 0 {
-		return req, opt, gateway.Invalidf("messages", "messages must be an array of at least one message")
+	r.req.Dialect, r.req.Translation = Name, Translation
+	r.req.BodyHash = dialect.BodyHash(body)
+	return r.req, r.opt, r.finish()
+}
+
+func (r *request) member(k string, v []byte) (err error) {
+	switch k {
+	case "model":
+		r.req.Model, err = dialect.Text(k, v)
+		r.opt.Model = r.req.Model
+	case "messages":
+		r.messages, err = decodeMessages(v)
+	case "tools":
+		r.tools, err = decodeTools(v)
+	case "tool_choice":
+		r.choice, err = decodeChoice(v)
+	case "functions", "function_call":
+		if !dialect.IsNull(v) {
+			err = gateway.Invalidf(k, "%s is not supported; use tools", k)
+		}
+	case "stream":
+		r.req.Stream, err = dialect.Bool(k, v)
+		r.opt.Stream = r.req.Stream
+	case "stream_options":
+		if usage, ok := rawjson.Get(v, "include_usage"); ok {
+			r.opt.IncludeUsage, err = dialect.Bool("stream_options.include_usage", usage)
+		}
+	case "logprobs":
+		r.opt.Logprobs, err = dialect.Bool(k, v)
+	case "top_logprobs":
+		if !dialect.IsNull(v) && string(bytes.TrimSpace(v)) != "0" {
+			err = gateway.Invalidf(k, "top_logprobs above 0 is not supported; logprobs gives the sampled token's")
+		}
+	case "n":
+		r.opt.N, err = decodeN(v)
+	case "response_format":
+		r.req.Grammar, err = decodeFormat(v)
+	case "reasoning_effort":
+		var effort string
+		effort, err = dialect.Text(k, v)
+		r.req.Thinking = dialect.Effort(effort)
+	case "chat_template_kwargs":
+		if kind := rawjson.KindOf(v); kind == rawjson.Object {
+			r.req.Kwargs = v
+		} else if kind != rawjson.Null {
+			err = gateway.Invalidf(k, "%s is %s; it must be an object", k, kind)
+		}
+	}
+	return err
+}
+
+func (r *request) finish() error {
+	if len(r.messages) == 0 {
+		return gateway.Invalidf("messages", "messages must be an array of at least one message")
 	}
 	switch {
-	case choice == "none":
-		tools = nil
-	case choice != "auto" && len(tools) > 0:
-		return req, opt, gateway.Invalidf("tool_choice", "tool_choice %q is not supported: only auto and none are", choice)
+	case r.choice == "none":
+		r.tools = nil
+	case r.choice != "auto" && len(r.tools) > 0:
+		return gateway.Invalidf("tool_choice",
+			"tool_choice %q is not supported: no engine grammar forces a call in the model's own format; use auto or none", r.choice)
 	}
-	req.Sampling = rawjson.Splice(nil, []byte("{}"), params...)
-	if _, err := gateway.ParseSampling(req.Sampling); err != nil {
-		return req, opt, err
+	r.req.Sampling = r.params.Object()
+	if _, err := gateway.ParseSampling(r.req.Sampling); err != nil {
+		return err
 	}
-	req.Conversation = message.Split(messages, tools)
-	return req, opt, nil
+	r.req.Class = dialect.Class(r.params, len(r.messages))
+	r.req.Conversation = message.Split(r.messages, r.tools)
+	return nil
 }
 
-func decodeMessages(raw []byte) (list []message.Message, err error) {
-	if rawjson.KindOf(raw) != rawjson.Array {
-		return nil, gateway.Invalidf("messages", "messages is %s; it must be an array", rawjson.KindOf(raw))
+func decodeN(raw []byte) (int, error) {
+	if dialect.IsNull(raw) {
+		return 1, nil
 	}
-	for e := range rawjson.Elements(raw) {
-		m, err := decodeMessage(fmt.Sprintf("messages[%d]", len(list)), e)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, m)
+	n, err := strconv.Atoi(string(bytes.TrimSpace(raw)))
+	if err != nil || n < 1 || n > MaxChoices {
+		return 0, gateway.Invalidf("n", "n must be an integer from 1 to %d", MaxChoices)
 	}
-	return list, nil
-}
-
-func decodeMessage(at string, raw []byte) (m message.Message, err error) {
-	if kind := rawjson.KindOf(raw); kind != rawjson.Object {
-		return m, gateway.Invalidf(at, "%s is %s; it must be an object", at, kind)
-	}
-	hasContent := false
-	for k, v := range rawjson.Members(raw) {
-		switch k {
-		case "role":
-			var role string
-			role, err = dialect.Text(at+".role", v)
-			m.Role = message.Role(role)
-		case "content":
-			hasContent = true
-			m.Content, err = message.ParseContent(v)
-			if err != nil {
-				err = gateway.Invalidf(at+".content", "%s.content: %s", at, err)
-			}
-		case "reasoning_content", "reasoning":
-			var text string
-			if rawjson.KindOf(v) == rawjson.String {
-				text, err = dialect.Text(at+"."+k, v)
-			}
-			if m.Reasoning == "" {
-				m.Reasoning = text
-			}
-		case "tool_calls":
-			m.Calls, err = decodeCalls(at+".tool_calls", v)
-		case "tool_call_id":
-			m.CallID, err = dialect.Text(at+".tool_call_id", v)
-		case "name":
-			m.Name, err = dialect.Text(at+".name", v)
-		}
-		if err != nil {
-			return m, err
-		}
-	}
-	switch m.Role {
-	case message.System, message.Developer, message.User, message.Assistant:
-	case message.Tool:
-		if m.CallID == "" {
-			return m, gateway.Invalidf(at+".tool_call_id", "%s: a tool message needs the tool_call_id that it answers", at)
-		}
-	case "":
-		return m, gateway.Invalidf(at+".role", "%s has no role", at)
-	default:
-		return m, gateway.Invalidf(at+".role", "%s.role is %q; it must be system, developer, user, assistant or tool", at, m.Role)
-	}
-	if m.Role != message.Assistant && (!hasContent || m.Content.Form == message.Null) {
-		return m, gateway.Invalidf(at+".content", "%s: a %s message needs content", at, m.Role)
-	}
-	return m, nil
-}
-
-func decodeCalls(at string, raw []byte) (calls []message.Call, err error) {
-	if err := dialect.Array(at, raw); err != nil {
-		return nil, err
-	}
-	for e := range rawjson.Elements(raw) {
-		at := fmt.Sprintf("%s[%d]", at, len(calls))
-		var c message.Call
-		id, _ := rawjson.Get(e, "id")
-		fn, ok := rawjson.Get(e, "function")
-		if !ok || rawjson.KindOf(fn) != rawjson.Object {
-			return nil, gateway.Invalidf(at, "%s needs a function object", at)
-		}
-		name, _ := rawjson.Get(fn, "name")
-		arguments, _ := rawjson.Get(fn, "arguments")
-		c.ID, c.Name = rawjson.Text(id), rawjson.Text(name)
-		// Some clients send the arguments as the object itself.
-		if c.Arguments = rawjson.Text(arguments); rawjson.KindOf(arguments) == rawjson.Object {
-			c.Arguments = string(arguments)
-		}
-		if c.ID == "" || c.Name == "" {
-			return nil, gateway.Invalidf(at, "%s needs an id and function.name", at)
-		}
-		calls = append(calls, c)
-	}
-	return calls, nil
-}
-
-func decodeTools(raw []byte) (tools []message.Definition, err error) {
-	if err := dialect.Array("tools", raw); err != nil {
-		return nil, err
-	}
-	for e := range rawjson.Elements(raw) {
-		at := fmt.Sprintf("tools[%d]", len(tools))
-		if kind := rawjson.KindOf(e); kind != rawjson.Object {
-			return nil, gateway.Invalidf(at, "%s is %s; it must be an object", at, kind)
-		}
-		fn, ok := rawjson.Get(e, "function")
-		name, _ := rawjson.Get(fn, "name")
-		if typ, _ := rawjson.Get(e, "type"); rawjson.Text(typ) != "function" || !ok || rawjson.Text(name) == "" {
-			return nil, gateway.Invalidf(at, "%s must be {\"type\":\"function\",\"function\":{\"name\":...}}", at)
-		}
-		tools = append(tools, message.Definition{Name: rawjson.Text(name), Raw: e})
-	}
-	return tools, nil
+	return n, nil
 }
 
 // decodeChoice returns auto, none, required, or the kind of a forced choice.
@@ -243,12 +164,17 @@ func decodeChoice(raw []byte) (string, error) {
 	case rawjson.Null:
 		return "auto", nil
 	case rawjson.String:
-		return rawjson.Text(raw), nil
+		switch c := rawjson.Text(raw); c {
+		case "auto", "none", "required":
+			return c, nil
+		}
 	case rawjson.Object:
 		typ, _ := rawjson.Get(raw, "type")
-		return rawjson.Text(typ), nil
+		if t := rawjson.Text(typ); t != "" {
+			return t, nil
+		}
 	}
-	return "", gateway.Invalidf("tool_choice", "tool_choice must be a string or an object")
+	return "", gateway.Invalidf("tool_choice", "tool_choice must be auto, none, required, or an object with a type")
 }
 
 func decodeFormat(raw []byte) (*engine.Grammar, error) {
@@ -263,11 +189,8 @@ func decodeFormat(raw []byte) (*engine.Grammar, error) {
 		return &engine.Grammar{Kind: "json_object"}, nil
 	case "json_schema":
 		format, _ := rawjson.Get(raw, "json_schema")
-		schema, ok := rawjson.Get(format, "schema")
-		if !ok || rawjson.KindOf(schema) != rawjson.Object {
-			return nil, gateway.Invalidf("response_format", "response_format.json_schema.schema must be an object")
-		}
-		return &engine.Grammar{Kind: "json_schema", Value: string(schema)}, nil
+		schema, _ := rawjson.Get(format, "schema")
+		return dialect.Schema("response_format.json_schema.schema", schema)
 	}
 	return nil, gateway.Invalidf("response_format", "response_format.type must be text, json_object or json_schema")
 }

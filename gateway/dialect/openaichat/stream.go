@@ -4,29 +4,35 @@ import (
 	"strconv"
 
 	"turnlog.dev/gateway"
+	"turnlog.dev/gateway/dialect"
 	"turnlog.dev/schema/rawjson"
 	"turnlog.dev/tokenizer/parse"
 )
 
-// Stream writes an answer as server-sent events. Text leaves as it comes; calls,
-// the finish reason and [DONE] are written by Finish, after the turn has been
-// acknowledged.
+// Stream writes answers as server-sent events. Text leaves as it comes; calls,
+// finish reasons and [DONE] are written by Finish, after the turns have been
+// acknowledged. Calls do not overlap.
 type Stream struct {
-	// Write sends bytes to the client at once.
-	Write func([]byte) error
-
+	write   func([]byte) error
 	opt     Options
 	id      string
 	created int64
 	begun   bool // anything has been written
-	role    bool // the first delta has been
+	choices []choice
 	buf     []byte
 }
 
-// NewStream returns a stream that has written nothing yet. id is any name for
-// the answer: the turn is not known before it is committed.
+// choice is how far one of the answers is.
+type choice struct {
+	sent dialect.Sent
+	role bool // the first chunk, which says the role, has left
+}
+
+// NewStream returns a stream that has written nothing yet; write sends bytes
+// to the client at once. id is any name for the answer: its turns are not known
+// before they are committed.
 func NewStream(id string, opt Options, created int64, write func([]byte) error) *Stream {
-	return &Stream{Write: write, opt: opt, id: id, created: created}
+	return &Stream{write: write, opt: opt, id: id, created: created, choices: make([]choice, opt.N)}
 }
 
 // Begun reports whether anything has been written, so that an error can no
@@ -34,58 +40,76 @@ func NewStream(id string, opt Options, created int64, write func([]byte) error) 
 func (s *Stream) Begun() bool { return s.begun }
 
 // Ping keeps the connection alive while nothing comes.
-func (s *Stream) Ping() error {
-	s.begun = true
-	return s.Write([]byte(": ping\n\n"))
-}
+func (s *Stream) Ping() error { return s.send([]byte(": ping\n\n")) }
 
-// Delta sends a piece of reasoning or content.
-func (s *Stream) Delta(d parse.Delta) error {
+// Delta sends a piece of reasoning or content of one choice.
+func (s *Stream) Delta(i int, d parse.Delta) error {
+	s.choices[i].sent.Add(d)
 	key := `"content":`
 	if d.Kind == parse.Reasoning {
 		key = `"reasoning_content":`
 	}
-	s.open()
+	s.open(i)
 	s.buf = rawjson.AppendText(append(s.buf, key...), d.Text)
 	return s.close(nil)
 }
 
-// Finish sends the rest of a committed answer and ends the stream.
-func (s *Stream) Finish(a *gateway.Answer) error {
-	for i, c := range a.Message.Calls {
-		s.open()
-		s.buf = strconv.AppendInt(append(s.buf, `"tool_calls":[{"index":`...), int64(i), 10)
+// Finish sends the rest of the committed answers, one for each choice, and ends
+// the stream.
+func (s *Stream) Finish(answers []*gateway.Answer) error {
+	for i, a := range answers {
+		if err := s.finish(i, a); err != nil {
+			return err
+		}
+	}
+	if s.opt.IncludeUsage {
+		s.buf = appendHead(append(s.buf[:0], "data: "...), "chat.completion.chunk", s.id, s.opt.Model, s.created)
+		s.buf = appendUsage(append(s.buf, `,"choices":[],"usage":`...), answers)
+		s.buf = append(s.buf, "}\n\n"...)
+		if err := s.send(s.buf); err != nil {
+			return err
+		}
+	}
+	return s.send([]byte("data: [DONE]\n\n"))
+}
+
+func (s *Stream) finish(i int, a *gateway.Answer) error {
+	for _, d := range s.choices[i].sent.Rest(a) {
+		if err := s.Delta(i, d); err != nil {
+			return err
+		}
+	}
+	for k, c := range a.Message.Calls {
+		s.open(i)
+		s.buf = strconv.AppendInt(append(s.buf, `"tool_calls":[{"index":`...), int64(k), 10)
 		s.buf = append(appendCall(append(s.buf, ','), c), "}]"...)
 		if err := s.close(nil); err != nil {
 			return err
 		}
 	}
-	s.open()
-	if err := s.close(a); err != nil {
-		return err
-	}
-	if s.opt.IncludeUsage {
-		s.buf = appendHead(append(s.buf[:0], "data: "...), "chat.completion.chunk", s.id, s.opt.Model, s.created)
-		s.buf = appendUsage(append(s.buf, `,"choices":[],"usage":`...), a)
-		if err := s.Write(append(s.buf, "}\n\n"...)); err != nil {
-			return err
-		}
-	}
-	return s.Write([]byte("data: [DONE]\n\n"))
+	s.open(i)
+	return s.close(a)
 }
 
 // Fail ends the stream with an error: no finish reason, no [DONE].
 func (s *Stream) Fail(e *gateway.Error) error {
-	s.begun = true
 	s.buf, _ = AppendError(append(s.buf[:0], "data: "...), e)
-	return s.Write(append(s.buf, "\n\n"...))
+	s.buf = append(s.buf, "\n\n"...)
+	return s.send(s.buf)
+}
+
+func (s *Stream) send(b []byte) error {
+	s.begun = true
+	return s.write(b)
 }
 
 // open begins a chunk, up to the members of its delta.
-func (s *Stream) open() {
+func (s *Stream) open(i int) {
 	s.buf = appendHead(append(s.buf[:0], "data: "...), "chat.completion.chunk", s.id, s.opt.Model, s.created)
-	s.buf = append(s.buf, `,"choices":[{"index":0,"delta":{`...)
-	if !s.role {
+	s.buf = strconv.AppendInt(append(s.buf, `,"choices":[{"index":`...), int64(i), 10)
+	s.buf = append(s.buf, `,"delta":{`...)
+	if !s.choices[i].role {
+		s.choices[i].role = true
 		s.buf = append(s.buf, `"role":"assistant",`...)
 	}
 }
@@ -96,7 +120,6 @@ func (s *Stream) close(a *gateway.Answer) error {
 	if n := len(s.buf); s.buf[n-1] == ',' {
 		s.buf = s.buf[:n-1]
 	}
-	s.role, s.begun = true, true
 	if a == nil {
 		s.buf = append(s.buf, `},"finish_reason":null}]}`...)
 	} else {
@@ -107,5 +130,6 @@ func (s *Stream) close(a *gateway.Answer) error {
 		s.buf = rawjson.AppendText(append(s.buf, `,"finish_reason":`...), a.FinishReason)
 		s.buf = append(s.buf, "}]}"...)
 	}
-	return s.Write(append(s.buf, "\n\n"...))
+	s.buf = append(s.buf, "\n\n"...)
+	return s.send(s.buf)
 }

@@ -1,0 +1,248 @@
+package anthropic
+
+import (
+	"fmt"
+	"strings"
+
+	"turnlog.dev/gateway"
+	"turnlog.dev/gateway/dialect"
+	"turnlog.dev/schema/message"
+	"turnlog.dev/schema/rawjson"
+)
+
+func decodeMessages(raw []byte, tools []message.Definition) (list []message.Message, err error) {
+	if kind := rawjson.KindOf(raw); kind != rawjson.Array {
+		return nil, gateway.Invalidf("messages", "messages is %s; it must be an array of at least one message", kind)
+	}
+	n := 0
+	for e := range rawjson.Elements(raw) {
+		at := fmt.Sprintf("messages.%d", n)
+		n++
+		if kind := rawjson.KindOf(e); kind != rawjson.Object {
+			return nil, gateway.Invalidf(at, "%s is %s; it must be an object", at, kind)
+		}
+		role, _ := rawjson.Get(e, "role")
+		content, ok := rawjson.Get(e, "content")
+		if rawjson.Text(role) == "" {
+			return nil, gateway.Invalidf(at+".role", "%s has no role", at)
+		}
+		if kind := rawjson.KindOf(content); !ok || kind != rawjson.String && kind != rawjson.Array {
+			return nil, gateway.Invalidf(at+".content", "%s.content must be a text or a list of blocks", at)
+		}
+		switch rawjson.Text(role) {
+		case "assistant":
+			m, err := decodeAssistant(at, content)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, m)
+		case "system", "developer":
+			m, err := decodeUser(at, message.System, content, tools)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, m...)
+		default:
+			// Clients have been seen to invent roles; whoever speaks is not the
+			// model.
+			m, err := decodeUser(at, message.User, content, tools)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, m...)
+		}
+	}
+	switch {
+	case n == 0:
+		return nil, gateway.Invalidf("messages", "messages: at least one message is required")
+	case list[len(list)-1].Role == message.Assistant:
+		return nil, gateway.Invalidf("messages",
+			"this model does not support assistant message prefill; the conversation must end with a user message")
+	}
+	return list, nil
+}
+
+// text is the content of blocks that are text alone.
+func text(parts []message.Part, separator string) message.Content {
+	texts := make([]string, len(parts))
+	for i, p := range parts {
+		if p.Type != "text" {
+			return message.Content{Form: message.List, Parts: parts}
+		}
+		texts[i] = p.Text
+	}
+	return message.TextContent(strings.Join(texts, separator))
+}
+
+// decodeUser returns the tool results of a message, then the rest of it.
+func decodeUser(at string, role message.Role, content []byte, tools []message.Definition) (list []message.Message, err error) {
+	if rawjson.KindOf(content) == rawjson.String {
+		return []message.Message{{Role: role, Content: message.TextContent(rawjson.Text(content))}}, nil
+	}
+	var rest []message.Part
+	n := 0
+	for e := range rawjson.Elements(content) {
+		at := fmt.Sprintf("%s.content.%d", at, n)
+		n++
+		if typ, _ := rawjson.Get(e, "type"); rawjson.Text(typ) == "tool_result" {
+			m, err := decodeResult(at, e, tools)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, m)
+			continue
+		}
+		p, err := decodePart(at, e, tools)
+		if err != nil {
+			return nil, err
+		}
+		rest = append(rest, p)
+	}
+	if len(rest) > 0 || len(list) == 0 {
+		list = append(list, message.Message{Role: role, Content: text(rest, "\n")})
+	}
+	return list, nil
+}
+
+func decodeResult(at string, raw []byte, tools []message.Definition) (m message.Message, err error) {
+	m = message.Message{Role: message.Tool, Content: message.TextContent("")}
+	for k, v := range rawjson.Members(raw) {
+		switch k {
+		case "tool_use_id":
+			m.CallID, err = dialect.Text(at+".tool_use_id", v)
+		case "is_error":
+			m.IsError, err = dialect.Bool(at+".is_error", v)
+		case "content":
+			switch kind := rawjson.KindOf(v); kind {
+			case rawjson.Null:
+			case rawjson.String:
+				m.Content = message.TextContent(rawjson.Text(v))
+			case rawjson.Array:
+				var parts []message.Part
+				for e := range rawjson.Elements(v) {
+					p, err := decodePart(fmt.Sprintf("%s.content.%d", at, len(parts)), e, tools)
+					if err != nil {
+						return m, err
+					}
+					parts = append(parts, p)
+				}
+				m.Content = text(parts, "\n")
+			default:
+				err = gateway.Invalidf(at+".content", "%s.content is %s; it must be a text or a list of blocks", at, kind)
+			}
+		}
+		if err != nil {
+			return m, err
+		}
+	}
+	if m.CallID == "" {
+		return m, gateway.Invalidf(at+".tool_use_id", "%s: a tool_result needs the tool_use_id that it answers", at)
+	}
+	return m, nil
+}
+
+// decodePart reads a block of a user message or of a tool result.
+func decodePart(at string, raw []byte, tools []message.Definition) (message.Part, error) {
+	typ, _ := rawjson.Get(raw, "type")
+	switch t := rawjson.Text(typ); t {
+	case "text":
+		value, ok := rawjson.Get(raw, "text")
+		if !ok || rawjson.KindOf(value) != rawjson.String {
+			return message.Part{}, gateway.Invalidf(at, "%s: a text block needs a text", at)
+		}
+		return message.Part{Type: "text", Text: rawjson.Text(value)}, nil
+	case "tool_reference":
+		value, _ := rawjson.Get(raw, "tool_name")
+		return message.Part{Type: "text", Text: referenced(rawjson.Text(value), tools)}, nil
+	case "document":
+		if s, ok := documentText(raw); ok {
+			return message.Part{Type: "text", Text: s}, nil
+		}
+		return message.Part{Type: t, Raw: raw}, nil
+	case "":
+		return message.Part{}, gateway.Invalidf(at, "%s is %s without a type; it must be a content block", at, rawjson.KindOf(raw))
+	default:
+		return message.Part{Type: t, Raw: raw}, nil
+	}
+}
+
+// referenced is what a model reads where a result refers to a tool.
+func referenced(name string, tools []message.Definition) string {
+	for _, t := range tools {
+		if t.Name == name {
+			return string(t.Raw)
+		}
+	}
+	return "[no tool of the name " + name + " is defined]"
+}
+
+// documentText is the text of a document that is text.
+func documentText(raw []byte) (string, bool) {
+	source, _ := rawjson.Get(raw, "source")
+	typ, _ := rawjson.Get(source, "type")
+	switch rawjson.Text(typ) {
+	case "text":
+		data, ok := rawjson.Get(source, "data")
+		return rawjson.Text(data), ok
+	case "content":
+		content, _ := rawjson.Get(source, "content")
+		c, err := message.ParseContent(content)
+		return text(c.Parts, "\n").String() + c.Text, err == nil && c.OnlyText()
+	}
+	return "", false
+}
+
+// decodeAssistant reads an answer. What it thought, said and called are kept
+// apart, in order; a signature of ours names the turn.
+func decodeAssistant(at string, content []byte) (m message.Message, err error) {
+	m.Role = message.Assistant
+	if rawjson.KindOf(content) == rawjson.String {
+		m.Content = message.TextContent(rawjson.Text(content))
+		return m, nil
+	}
+	var said, thought strings.Builder
+	texts, n := 0, 0
+	for e := range rawjson.Elements(content) {
+		at := fmt.Sprintf("%s.content.%d", at, n)
+		n++
+		typ, _ := rawjson.Get(e, "type")
+		switch t := rawjson.Text(typ); t {
+		case "text":
+			value, _ := rawjson.Get(e, "text")
+			said.WriteString(rawjson.Text(value))
+			texts++
+		case "thinking":
+			value, _ := rawjson.Get(e, "thinking")
+			thought.WriteString(rawjson.Text(value))
+			if signature, _ := rawjson.Get(e, "signature"); m.Turn == "" {
+				m.Turn = dialect.SignedTurn(rawjson.Text(signature))
+			}
+		case "redacted_thinking":
+			// Nobody but its author can read it.
+		case "tool_use":
+			c, err := decodeCall(at, e)
+			if err != nil {
+				return m, err
+			}
+			m.Calls = append(m.Calls, c)
+		default:
+			return m, gateway.Invalidf(at, "%s: a block of type %q is not supported in an assistant message", at, t)
+		}
+	}
+	m.Reasoning = thought.String()
+	if texts > 0 || len(m.Calls) == 0 {
+		m.Content = message.TextContent(said.String())
+	}
+	return m, nil
+}
+
+func decodeCall(at string, raw []byte) (c message.Call, err error) {
+	id, _ := rawjson.Get(raw, "id")
+	name, _ := rawjson.Get(raw, "name")
+	input, ok := rawjson.Get(raw, "input")
+	c = message.Call{ID: rawjson.Text(id), Name: rawjson.Text(name), Arguments: string(input)}
+	if c.ID == "" || c.Name == "" || !ok {
+		return c, gateway.Invalidf(at, "%s: a tool_use needs an id, a name and an input", at)
+	}
+	return c, nil
+}

@@ -1,0 +1,263 @@
+// Package anthropic speaks Anthropic's Messages API: /v1/messages, its token
+// count and its list of models, as Claude Code and Anthropic's SDKs use them.
+package anthropic
+
+import (
+	"strings"
+
+	"turnlog.dev/gateway"
+	"turnlog.dev/gateway/dialect"
+	"turnlog.dev/gateway/engine"
+	"turnlog.dev/schema/message"
+	"turnlog.dev/schema/rawjson"
+)
+
+// Translation is the version of the translation that this package does. It
+// changes whenever the same body would become another conversation.
+//
+// Version 1:
+//   - attribution_line: a system block that begins with
+//     "x-anthropic-billing-header:" is left out. It differs from task to task
+//     and would make every prompt another one from its first tokens on.
+//   - join: the text blocks of system, of a user message and of a tool result
+//     become one text, a line break between them; those of an assistant become
+//     one without anything between. Cache marks do not count.
+//   - results: the tool results of a user message become tool messages, and
+//     what else it says a user message behind them.
+//   - references: a tool_reference becomes the definition of the tool.
+const Translation = 1
+
+// Name is how the dialect is called in the log.
+const Name = "anthropic_messages"
+
+// Options are the parts of a request that shape the answer's form only.
+type Options struct {
+	Stream bool
+	// Model is the name to answer with: the one that was asked for.
+	Model string
+	// Stops are the stop sequences that an answer may name.
+	Stops []string
+}
+
+var sampling = map[string]string{
+	"max_tokens":     "max_tokens",
+	"temperature":    "temperature",
+	"top_p":          "top_p",
+	"top_k":          "top_k",
+	"stop_sequences": "stop",
+}
+
+// request is a body while it is read.
+type request struct {
+	req    gateway.Request
+	opt    Options
+	params dialect.Params
+	system []message.Message
+	tools  []message.Definition
+	// messages wait until the tools are known, which they may refer to.
+	messages []byte
+	choice   string
+	effort   gateway.Thinking
+}
+
+// Decode reads the body of a message or of a token count. The error is a
+// *gateway.Error of kind Invalid. Fields and betas that are not known are
+// ignored.
+func Decode(body []byte) (gateway.Request, Options, error) {
+	r := request{choice: "auto"}
+	err := dialect.Object(body)
+	if err != nil {
+		return r.req, r.opt, err
+	}
+	for k, v := range rawjson.Members(body) {
+		if name, ok := sampling[k]; ok {
+			r.params.Set(name, v)
+		} else if err = r.member(k, v); err != nil {
+			return r.req, r.opt, err
+		}
+	}
+	r.req.Dialect, r.req.Translation = Name, Translation
+	r.req.BodyHash = dialect.BodyHash(body)
+	return r.req, r.opt, r.finish()
+}
+
+func (r *request) member(k string, v []byte) (err error) {
+	switch k {
+	case "model":
+		r.req.Model, err = dialect.Text(k, v)
+		r.opt.Model = r.req.Model
+	case "messages":
+		r.messages = v
+	case "system":
+		r.system, err = decodeSystem(v)
+	case "tools":
+		r.tools, err = decodeTools(v)
+	case "tool_choice":
+		r.choice, err = decodeChoice(v)
+	case "stream":
+		r.req.Stream, err = dialect.Bool(k, v)
+		r.opt.Stream = r.req.Stream
+	case "thinking":
+		err = r.thinking(v)
+	case "output_config":
+		if effort, ok := rawjson.Get(v, "effort"); ok {
+			r.effort = dialect.Effort(rawjson.Text(effort))
+		}
+		if format, ok := rawjson.Get(v, "format"); ok {
+			r.req.Grammar, err = decodeFormat("output_config.format", format)
+		}
+	case "output_format":
+		r.req.Grammar, err = decodeFormat(k, v)
+	}
+	return err
+}
+
+// thinking reads the switch. A budget is an effort where no effort is named.
+func (r *request) thinking(raw []byte) error {
+	if dialect.IsNull(raw) {
+		return nil
+	}
+	typ, _ := rawjson.Get(raw, "type")
+	switch rawjson.Text(typ) {
+	case "enabled", "adaptive":
+		r.req.Thinking.Mode = "on"
+	case "disabled":
+		r.req.Thinking.Mode = "off"
+	default:
+		return gateway.Invalidf("thinking", "thinking.type must be enabled, adaptive or disabled")
+	}
+	if budget, ok := rawjson.Get(raw, "budget_tokens"); ok {
+		switch n := dialect.Int(budget); {
+		case n <= 0:
+		case n < 4096:
+			r.req.Thinking.Effort = "low"
+		case n < 8192:
+			r.req.Thinking.Effort = "medium"
+		default:
+			r.req.Thinking.Effort = "high"
+		}
+	}
+	return nil
+}
+
+func (r *request) finish() (err error) {
+	switch {
+	case r.choice == "none":
+		r.tools = nil
+	case r.choice != "auto" && len(r.tools) > 0:
+		return gateway.Invalidf("tool_choice",
+			"tool_choice %q is not supported: no engine grammar forces a call in the model's own format; use auto or none", r.choice)
+	}
+	if r.effort.Effort != "" {
+		r.req.Thinking.Effort = r.effort.Effort
+	}
+	if r.req.Thinking.Mode == "off" {
+		r.req.Thinking.Effort = ""
+	}
+	r.req.Sampling = r.params.Object()
+	sampling, err := gateway.ParseSampling(r.req.Sampling)
+	if err != nil {
+		return err
+	}
+	r.opt.Stops = sampling.Stop
+	list, err := decodeMessages(r.messages, r.tools)
+	if err != nil {
+		return err
+	}
+	if r.req.Class = dialect.Class(r.params, len(list)); len(r.tools) == 0 && r.req.Grammar != nil {
+		// Claude Code asks for a title so, beside the first turn.
+		r.req.Class = dialect.Side
+	}
+	r.req.Conversation = message.Split(append(r.system, list...), r.tools)
+	return nil
+}
+
+// attribution is the beginning of a line that Claude Code puts before its
+// system text.
+const attribution = "x-anthropic-billing-header:"
+
+func decodeSystem(raw []byte) ([]message.Message, error) {
+	var text string
+	switch kind := rawjson.KindOf(raw); kind {
+	case rawjson.Null:
+		return nil, nil
+	case rawjson.String:
+		text = rawjson.Text(raw)
+	case rawjson.Array:
+		var blocks []string
+		for e := range rawjson.Elements(raw) {
+			typ, _ := rawjson.Get(e, "type")
+			value, ok := rawjson.Get(e, "text")
+			if rawjson.Text(typ) != "text" || !ok || rawjson.KindOf(value) != rawjson.String {
+				return nil, gateway.Invalidf("system", "system must be a text or a list of text blocks")
+			}
+			if block := rawjson.Text(value); !strings.HasPrefix(block, attribution) {
+				blocks = append(blocks, block)
+			}
+		}
+		text = strings.Join(blocks, "\n")
+	default:
+		return nil, gateway.Invalidf("system", "system is %s; it must be a text or a list of text blocks", kind)
+	}
+	if text == "" {
+		return nil, nil
+	}
+	return []message.Message{{Role: message.System, Content: message.TextContent(text)}}, nil
+}
+
+// decodeTools reads the tools that the client runs. Tools that Anthropic runs
+// or defines have no schema to show to a model; they are skipped.
+func decodeTools(raw []byte) (tools []message.Definition, err error) {
+	if err := dialect.Array("tools", raw); err != nil {
+		return nil, err
+	}
+	for e := range rawjson.Elements(raw) {
+		if kind := rawjson.KindOf(e); kind != rawjson.Object {
+			return nil, gateway.Invalidf("tools", "a tool is %s; it must be an object", kind)
+		}
+		typ, _ := rawjson.Get(e, "type")
+		if t := rawjson.Text(typ); t != "" && t != "custom" {
+			continue
+		}
+		value, _ := rawjson.Get(e, "name")
+		name := rawjson.Text(value)
+		if name == "" {
+			return nil, gateway.Invalidf("tools", "a tool needs a name")
+		}
+		description, _ := rawjson.Get(e, "description")
+		schema, _ := rawjson.Get(e, "input_schema")
+		late, _ := rawjson.Get(e, "defer_loading")
+		deferred, err := dialect.Bool("tools.defer_loading", late)
+		if len(late) > 0 && err != nil {
+			return nil, err
+		}
+		tools = append(tools, message.Definition{
+			Name: name, Raw: dialect.Function(name, description, schema), Deferred: deferred,
+		})
+	}
+	return tools, nil
+}
+
+// decodeChoice returns auto, none, any or tool.
+func decodeChoice(raw []byte) (string, error) {
+	if dialect.IsNull(raw) {
+		return "auto", nil
+	}
+	typ, _ := rawjson.Get(raw, "type")
+	switch t := rawjson.Text(typ); t {
+	case "auto", "none", "any", "tool":
+		return t, nil
+	}
+	return "", gateway.Invalidf("tool_choice", "tool_choice.type must be auto, any, tool or none")
+}
+
+func decodeFormat(param string, raw []byte) (*engine.Grammar, error) {
+	if dialect.IsNull(raw) {
+		return nil, nil
+	}
+	if typ, _ := rawjson.Get(raw, "type"); rawjson.Text(typ) != "json_schema" {
+		return nil, gateway.Invalidf(param, "%s.type must be json_schema", param)
+	}
+	schema, _ := rawjson.Get(raw, "schema")
+	return dialect.Schema(param+".schema", schema)
+}

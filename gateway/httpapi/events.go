@@ -1,0 +1,142 @@
+package httpapi
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v5"
+
+	"turnlog.dev/gateway"
+	"turnlog.dev/gateway/dialect"
+	"turnlog.dev/tokenizer/parse"
+)
+
+// serve streams one turn in any protocol.
+func (a *api) serve(c *echo.Context, req gateway.Request, open func(write func([]byte) error) dialect.Stream) error {
+	w := newEventWriter(c.Response())
+	s := open(w.write)
+	req.Begun = func(turn string, promptTokens int) {
+		_ = w.locked(func() error { s.Begin(turn, promptTokens); return nil })
+	}
+	stop := w.pingEvery(a.cfg.PingEvery, s.Ping)
+	answer, err := a.deps.Gateway.Complete(c.Request().Context(), req, func(d parse.Delta) error {
+		return w.locked(func() error { return s.Delta(d) })
+	})
+	stop()
+	if err != nil {
+		return a.failStream(c, s, err)
+	}
+	a.deps.Fault("chat.before_release")
+	a.delivered(c, req.Session, s.Finish(answer), answer)
+	return nil
+}
+
+// failStream ends a stream with an error: as a status while nothing was
+// written.
+func (a *api) failStream(c *echo.Context, s interface {
+	Begun() bool
+	Fail(*gateway.Error) error
+}, err error,
+) error {
+	if !s.Begun() {
+		return err
+	}
+	e := gateway.AsError(err)
+	a.report(c, e)
+	_ = s.Fail(e) // the connection is lost either way
+	return nil
+}
+
+// release writes committed answers as one body.
+func (a *api) release(c *echo.Context, sess string, body []byte, answers ...*gateway.Answer) error {
+	a.deps.Fault("chat.before_release")
+	for _, answer := range answers {
+		c.Response().Header().Add("Turnlog-Turn", answer.Turn)
+	}
+	err := c.JSONBlob(http.StatusOK, body)
+	if err == nil {
+		err = http.NewResponseController(c.Response()).Flush()
+	}
+	a.delivered(c, sess, err, answers...)
+	return nil
+}
+
+// delivered records committed answers that did not reach the client.
+func (a *api) delivered(c *echo.Context, sess string, err error, answers ...*gateway.Answer) {
+	ctx := c.Request().Context()
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		return
+	}
+	for _, answer := range answers {
+		a.deps.Gateway.DeliveryFailed(ctx, sess, answer.Turn, err)
+	}
+}
+
+// eventWriter writes server-sent events. The response's header leaves with the
+// first byte, so that an error before it can still be a status.
+type eventWriter struct {
+	w     http.ResponseWriter
+	flush *http.ResponseController
+	mu    sync.Mutex
+	wrote bool
+	last  time.Time
+}
+
+func newEventWriter(w http.ResponseWriter) *eventWriter {
+	return &eventWriter{w: w, flush: http.NewResponseController(w), last: time.Now()}
+}
+
+// write sends bytes at once. The caller holds the lock or is alone.
+func (e *eventWriter) write(b []byte) error {
+	if !e.wrote {
+		h := e.w.Header()
+		h.Set("Content-Type", "text/event-stream")
+		h.Set("Cache-Control", "no-cache")
+		h.Set("X-Accel-Buffering", "no")
+		e.w.WriteHeader(http.StatusOK)
+		e.wrote = true
+	}
+	e.last = time.Now()
+	if _, err := e.w.Write(b); err != nil {
+		return err
+	}
+	return e.flush.Flush()
+}
+
+func (e *eventWriter) locked(fn func() error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return fn()
+}
+
+// pingEvery calls ping after each silence of d until stop is called; stop
+// returns when no ping is under way.
+func (e *eventWriter) pingEvery(d time.Duration, ping func() error) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		t := time.NewTicker(d)
+		defer t.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-t.C:
+			}
+			err := e.locked(func() error {
+				if time.Since(e.last) < d {
+					return nil
+				}
+				return ping()
+			})
+			if err != nil {
+				return // the request's context says so too
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}

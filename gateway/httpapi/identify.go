@@ -1,0 +1,85 @@
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+
+	"turnlog.dev/gateway"
+	"turnlog.dev/gateway/dialect"
+	"turnlog.dev/schema/rawjson"
+)
+
+// identify takes what headers and body say about a call beyond its content: who
+// calls, in which of the client's conversations, and what for. A class that the
+// dialect found in the body stands unless a header knows better. What nobody
+// says stays empty; clients without any such mark exist.
+func identify(req *gateway.Request, r *http.Request, body []byte) {
+	h := r.Header
+	req.RequestID = h.Get("x-request-id")
+	req.IdempotencyKey = h.Get("idempotency-key")
+	req.Client = h.Get("user-agent")
+	thread, class := conversation(h, body)
+	req.Thread = thread
+	if class != "" {
+		req.Class = class
+	}
+	if req.Class == "" && compacts(req) {
+		req.Class = dialect.Compaction
+	}
+	if req.Class == "" && h.Get("x-session-affinity") != "" && len(req.Conversation.Head.Tools) == 0 {
+		// opencode asks for titles and summaries under the session of the work
+		// itself, without tools.
+		req.Class = dialect.Side
+	}
+}
+
+// conversation reads the names that clients give to their conversations: a
+// session, and within it the part that an agent or a thread of its own has.
+func conversation(h http.Header, body []byte) (thread, class string) {
+	switch {
+	case h.Get("x-claude-code-session-id") != "":
+		if agent := h.Get("x-claude-code-agent-id"); agent != "" {
+			return h.Get("x-claude-code-session-id") + "/" + agent, dialect.Subagent
+		}
+		return h.Get("x-claude-code-session-id"), ""
+	case h.Get("thread-id") != "" || h.Get("x-codex-turn-metadata") != "":
+		return codex(h)
+	case h.Get("x-session-id") != "":
+		if h.Get("x-parent-session-id") != "" {
+			return h.Get("x-session-id"), dialect.Subagent
+		}
+		return h.Get("x-session-id"), ""
+	case h.Get("session_id") != "":
+		return h.Get("session_id"), ""
+	}
+	key, _ := rawjson.Get(body, "prompt_cache_key")
+	return rawjson.Text(key), ""
+}
+
+// codex names a thread by the session that it is part of, and says what a
+// request is for in a JSON header.
+func codex(h http.Header) (thread, class string) {
+	if thread = h.Get("session-id"); h.Get("thread-id") != thread {
+		thread = strings.TrimPrefix(thread+"/"+h.Get("thread-id"), "/")
+	}
+	metadata := []byte(h.Get("x-codex-turn-metadata"))
+	if rawjson.Valid(metadata) == nil {
+		if kind, _ := rawjson.Get(metadata, "request_kind"); rawjson.Text(kind) == "compaction" {
+			return thread, dialect.Compaction
+		}
+	}
+	if h.Get("x-codex-parent-thread-id") != "" || h.Get("x-openai-subagent") != "" {
+		return thread, dialect.Subagent
+	}
+	return thread, ""
+}
+
+// compacts reports whether Claude Code asks for a summary of the conversation:
+// it says so at the end of a history, in words of its own.
+func compacts(req *gateway.Request) bool {
+	list := req.Conversation.Messages
+	if !strings.HasPrefix(req.Client, "claude-cli/") || len(list) < 2 {
+		return false
+	}
+	return strings.Contains(list[len(list)-1].Content.String(), "detailed summary of the conversation")
+}
