@@ -1,0 +1,235 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
+)
+
+// Summary is what the trajectory stream says of one session, by what it says
+// it of.
+type Summary struct {
+	Session  string
+	turns    map[string]*event.TurnSpans
+	branches map[string]*event.BranchSealed
+	seal     *event.SessionSealed
+	faults   []string
+}
+
+// NewSummary returns the summary of a session of which nothing is said.
+func NewSummary(session string) *Summary {
+	return &Summary{Session: session, turns: map[string]*event.TurnSpans{}, branches: map[string]*event.BranchSealed{}}
+}
+
+// Add takes in one update.
+func (s *Summary) Add(u *event.TrajectoryUpdate) {
+	for _, o := range u.GetOutputs() {
+		switch o := o.GetOutput().(type) {
+		case *event.Output_TurnSpans:
+			s.turns[o.TurnSpans.GetTurn()] = o.TurnSpans
+		case *event.Output_BranchSealed:
+			s.branches[o.BranchSealed.GetBranch()] = o.BranchSealed
+		case *event.Output_SessionSealed:
+			s.seal = o.SessionSealed
+		case *event.Output_Fault:
+			s.faults = append(s.faults, o.Fault.GetReason())
+		}
+	}
+}
+
+// Recorded reads the summary of a session from a trajectory stream.
+func Recorded(ctx context.Context, trajectories journal.Journal, session string) (*Summary, error) {
+	s := NewSummary(session)
+	for e, err := range trajectories.ReadSession(ctx, session, journal.Tip{}) {
+		if err != nil {
+			return nil, fmt.Errorf("replay: recorded session %s: %w", session, err)
+		}
+		s.Add(e.Event.GetTrajectoryUpdate())
+	}
+	return s, nil
+}
+
+// Row says what becomes of a branch's row.
+type Row string
+
+// What can become of a row. Other differences leave it out.
+const (
+	RowAdded   Row = "added"
+	RowRemoved Row = "removed"
+	RowChanged Row = "changed"
+)
+
+// Change is one difference between two folds of a session.
+type Change struct {
+	Session string `json:"session"`
+	// What is turn, branch or session; ID names the turn or branch.
+	What string `json:"what"`
+	ID   string `json:"id,omitempty"`
+	// Row is set for branches only.
+	Row Row `json:"row,omitempty"`
+	// Fields are the differences, before and after, in a fixed order.
+	Fields []Field `json:"fields"`
+}
+
+// Field is one value that differs.
+type Field struct {
+	Name   string `json:"name"`
+	Before string `json:"before"`
+	After  string `json:"after"`
+}
+
+// Exportable reports whether a branch becomes a row by default: it has
+// trainable tokens and a grade from A to C.
+func Exportable(b *event.BranchSealed) bool {
+	return b.GetTrainable() > 0 && b.GetGrade() <= event.Grade_GRADE_C
+}
+
+// Diff lists what differs between two folds: the turns, then the branches, by
+// id, then the session.
+func Diff(before, after *Summary) []Change {
+	var out []Change
+	changed := map[string]bool{}
+	for _, id := range union(before.turns, after.turns) {
+		if f := turnFields(before.turns[id], after.turns[id]); len(f) > 0 {
+			changed[id] = true
+			out = append(out, Change{Session: after.Session, What: "turn", ID: id, Fields: f})
+		}
+	}
+	for _, id := range union(before.branches, after.branches) {
+		b, a := before.branches[id], after.branches[id]
+		fields := branchFields(b, a)
+		touched := slices.ContainsFunc(cmp.Or(a, b).GetTurns(), func(t string) bool { return changed[t] })
+		if len(fields) == 0 && !touched {
+			continue
+		}
+		c := Change{Session: after.Session, What: "branch", ID: id, Fields: fields}
+		switch was, is := Exportable(b), Exportable(a); {
+		case !was && is:
+			c.Row = RowAdded
+		case was && !is:
+			c.Row = RowRemoved
+		case was && is:
+			c.Row = RowChanged
+		}
+		out = append(out, c)
+	}
+	if f := sessionFields(before, after); len(f) > 0 {
+		out = append(out, Change{Session: after.Session, What: "session", Fields: f})
+	}
+	return out
+}
+
+func union[V any](a, b map[string]V) []string {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return slices.Sorted(maps.Keys(all))
+}
+
+// fields collects differences.
+type fields []Field
+
+func (f *fields) text(name, before, after string) {
+	if before != after {
+		*f = append(*f, Field{name, before, after})
+	}
+}
+
+func (f *fields) number(name string, before, after uint64) {
+	f.text(name, fmt.Sprint(before), fmt.Sprint(after))
+}
+
+// bytes compares arrays without showing them: no token belongs in a report.
+func (f *fields) bytes(name string, width int, before, after []byte) {
+	if string(before) == string(after) {
+		return
+	}
+	at := 0
+	for at < min(len(before), len(after)) && before[at] == after[at] {
+		at++
+	}
+	*f = append(*f, Field{name, fmt.Sprintf("%d values", len(before)/width), fmt.Sprintf("%d values, first other at %d", len(after)/width, at/width)})
+}
+
+func turnFields(b, a *event.TurnSpans) []Field {
+	var f fields
+	f.text("there", present(b != nil), present(a != nil))
+	if b == nil || a == nil {
+		return f
+	}
+	f.text("parent", b.GetParent(), a.GetParent())
+	f.number("keep", uint64(b.GetKeep()), uint64(a.GetKeep()))
+	f.bytes("ids", 4, b.GetIds(), a.GetIds())
+	f.bytes("mask", 1, b.GetMask(), a.GetMask())
+	f.bytes("logprobs", 4, b.GetLogprobs(), a.GetLogprobs())
+	f.bytes("versions", 4, b.GetVersions(), a.GetVersions())
+	f.text("masked", counts(b.GetMasked()), counts(a.GetMasked()))
+	f.text("grade", letter(b.GetGrade()), letter(a.GetGrade()))
+	f.text("grade_reasons", strings.Join(b.GetGradeReasons(), " "), strings.Join(a.GetGradeReasons(), " "))
+	f.text("spans", tiles(b.GetSpans()), tiles(a.GetSpans()))
+	if len(f) == 0 && !proto.Equal(b, a) {
+		f.text("other", "recorded", "differs")
+	}
+	return f
+}
+
+func branchFields(b, a *event.BranchSealed) []Field {
+	var f fields
+	f.text("there", present(b != nil), present(a != nil))
+	f.text("label", b.GetLabel(), a.GetLabel())
+	f.text("class", b.GetClass(), a.GetClass())
+	f.text("grade", letter(b.GetGrade()), letter(a.GetGrade()))
+	f.text("grade_reasons", strings.Join(b.GetGradeReasons(), " "), strings.Join(a.GetGradeReasons(), " "))
+	f.number("tokens", uint64(b.GetTokens()), uint64(a.GetTokens()))
+	f.number("trainable", uint64(b.GetTrainable()), uint64(a.GetTrainable()))
+	f.text("turns", strings.Join(b.GetTurns(), " "), strings.Join(a.GetTurns(), " "))
+	f.text("shared", strings.Join(b.GetShared(), " "), strings.Join(a.GetShared(), " "))
+	f.text("excluded", counts(b.GetExcluded()), counts(a.GetExcluded()))
+	return f
+}
+
+func sessionFields(before, after *Summary) []Field {
+	var f fields
+	b, a := before.seal, after.seal
+	f.text("sealed", present(b != nil), present(a != nil))
+	f.text("status", b.GetStatus(), a.GetStatus())
+	f.text("reason", b.GetReason(), a.GetReason())
+	f.text("faults", strings.Join(before.faults, " "), strings.Join(after.faults, " "))
+	f.number("generated", b.GetLedger().GetGenerated(), a.GetLedger().GetGenerated())
+	f.number("trainable", b.GetLedger().GetTrainable(), a.GetLedger().GetTrainable())
+	f.text("masked", counts(b.GetLedger().GetMasked()), counts(a.GetLedger().GetMasked()))
+	f.text("lost", counts(b.GetLedger().GetLost()), counts(a.GetLedger().GetLost()))
+	return f
+}
+
+func present(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "no"
+}
+
+func letter(g event.Grade) string { return strings.TrimPrefix(g.String(), "GRADE_") }
+
+func counts[V any](m map[string]V) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		parts = append(parts, fmt.Sprintf("%s=%v", k, m[k]))
+	}
+	return strings.Join(parts, " ")
+}
+
+func tiles(spans []*event.Span) string {
+	var parts []string
+	for _, s := range spans {
+		parts = append(parts, fmt.Sprintf("%s=%d", strings.ToLower(strings.TrimPrefix(s.GetProvenance().String(), "PROVENANCE_")), s.GetCount()))
+	}
+	return strings.Join(parts, " ")
+}

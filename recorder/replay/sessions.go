@@ -1,0 +1,121 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"turnlog.dev/recorder/registry"
+	"turnlog.dev/schema/journal"
+)
+
+// Range selects sessions by what the log holds of them. Zero fields select
+// all; a session is folded whole if any of its events is in the range.
+type Range struct {
+	Run string
+	// From and To bound the log's time of an event: From <= time < To.
+	From, To time.Time
+	// Partitions to look at; nil is all.
+	Partitions []int
+	// After and UpTo bound the position of an event, which only makes sense
+	// within one partition: After < position <= UpTo.
+	After, UpTo uint64
+	// Idle is how long a partition must give nothing to have been read to its
+	// end; 0 is a second.
+	Idle time.Duration
+}
+
+func (r Range) holds(d journal.Delivery) bool {
+	return (r.Run == "" || d.Event.GetRun() == r.Run) &&
+		!d.Time.Before(r.From) && (r.To.IsZero() || d.Time.Before(r.To)) &&
+		d.Tip.Position > r.After && (r.UpTo == 0 || d.Tip.Position <= r.UpTo)
+}
+
+// These yields the given sessions.
+func These(ids ...string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for _, id := range ids {
+			if !yield(id, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Registry lists sessions.
+type Registry interface {
+	List(ctx context.Context, f registry.Filter) iter.Seq2[registry.Session, error]
+}
+
+// Listed yields the sessions that a registry lists.
+func Listed(ctx context.Context, r Registry, f registry.Filter) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for s, err := range r.List(ctx, f) {
+			if !yield(s.ID, err) {
+				return
+			}
+		}
+	}
+}
+
+// Logged reads the log itself and yields each session of the range once.
+func Logged(ctx context.Context, turns journal.Journal, r Range) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		partitions := r.Partitions
+		if partitions == nil {
+			for p := range journal.Partitions {
+				partitions = append(partitions, p)
+			}
+		}
+		for _, p := range partitions {
+			if !r.partition(ctx, turns, p, yield) {
+				return
+			}
+		}
+	}
+}
+
+// partition yields the sessions of one partition and reports whether to go on.
+func (r Range) partition(ctx context.Context, turns journal.Journal, p int, yield func(string, error) bool) bool {
+	idle := r.Idle
+	if idle == 0 {
+		idle = time.Second
+	}
+	started := time.Now()
+	sub, err := turns.Subscribe(ctx, p, journal.SubscribeOptions{After: r.After})
+	if err != nil {
+		return yield("", fmt.Errorf("replay: partition %d: %w", p, err))
+	}
+	defer sub.Close()
+	seen := map[string]bool{}
+	for {
+		wait, cancel := context.WithTimeout(ctx, idle)
+		batch, err := sub.Fetch(wait, 1000)
+		ended := wait.Err() != nil
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return yield("", ctx.Err())
+		case err != nil && ended:
+			return true // nothing more is there
+		case errors.Is(err, journal.ErrUnavailable):
+			continue
+		case err != nil:
+			return yield("", fmt.Errorf("replay: partition %d: %w", p, err))
+		}
+		for _, d := range batch {
+			if d.Err == nil && (d.Time.After(started) || r.UpTo != 0 && d.Tip.Position > r.UpTo) {
+				return true // what is being written now is not part of it
+			}
+			if d.Err != nil || seen[d.Session] || journal.IsRunSession(d.Session) || !r.holds(d) {
+				continue
+			}
+			seen[d.Session] = true
+			if !yield(d.Session, nil) {
+				return false
+			}
+		}
+	}
+}
