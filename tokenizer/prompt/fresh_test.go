@@ -40,14 +40,6 @@ func newRig(t testing.TB, c familytest.Checkpoint, policy prompt.Policy) *rig {
 	return r
 }
 
-func flatten(p prompt.Prompt, parent []uint32) []uint32 {
-	out := slices.Clone(parent[:p.Keep])
-	for _, s := range p.Segments {
-		out = append(out, s.IDs...)
-	}
-	return out
-}
-
 func (r *rig) root(messages []message.Message, deferred []message.Definition) (prompt.Prompt, error) {
 	return r.a.Root(message.Split(messages, slices.Concat(tools, deferred)), r.o)
 }
@@ -108,7 +100,7 @@ func (r *rig) split(tr trajectory, at int) (result string) {
 	if err != nil {
 		return "refused: " + err.Error()
 	}
-	ids := flatten(root, nil)
+	ids := root.Append(nil, nil)
 	completion, ok := r.sample(history, answer, tr.deferred)
 	if !ok && r.Thinks && answer.Reasoning == "" {
 		// The generation prompt has opened the thinking.
@@ -149,12 +141,12 @@ func (r *rig) split(tr trajectory, at int) (result string) {
 	if fault := r.provenance(next, added); fault != "" && !tr.hostile {
 		return "WRONG provenance: " + fault
 	}
-	got := flatten(next, append(ids, completion...))
+	got := next.Append(nil, append(ids, completion...))
 	fresh, err := r.root(tr.messages[:end], tr.deferred)
 	if err != nil {
 		return "fresh refused: " + err.Error()
 	}
-	want := flatten(fresh, nil)
+	want := fresh.Append(nil, nil)
 	if slices.Equal(got, want) {
 		return "="
 	}

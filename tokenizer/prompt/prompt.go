@@ -51,6 +51,16 @@ func (p Prompt) Len() int {
 	return n
 }
 
+// Append appends the ids of the whole prompt to dst. parent are the ids of the
+// call that it continues, prompt and completion.
+func (p Prompt) Append(dst, parent []uint32) []uint32 {
+	dst = append(dst, parent[:p.Keep]...)
+	for _, s := range p.Segments {
+		dst = append(dst, s.IDs...)
+	}
+	return dst
+}
+
 // Parent is what Extend needs of the call that is continued.
 type Parent struct {
 	// Len is the number of its ids, prompt and completion.
