@@ -59,7 +59,8 @@ type Request struct {
 	Model   string
 	Prompt  []uint32
 	// Text is the whole prompt as a request body in OpenAI's chat form, for
-	// engines that take no ids.
+	// engines that take no ids or that parse the answer themselves. Members
+	// about sampling and streaming are replaced.
 	Text     []byte
 	Sampling Sampling
 	// Grammar constrains the answer; nil is none.
@@ -95,13 +96,15 @@ type Chunk struct {
 	IDs []uint32
 	// Logprobs are as many as IDs, or none at all.
 	Logprobs []float32
-	// Text is the answer's text, from engines that return no ids.
-	Text string
+	// Text and Reasoning are parts of the answer's text, from engines that
+	// return no ids. Calls of tools are in Report.Message only.
+	Text, Reasoning string
 }
 
 // Report is what an engine says at the end.
 type Report struct {
-	// FinishReason is stop, length or abort.
+	// FinishReason is stop, length or abort; content_filter from engines that
+	// take text.
 	FinishReason string
 	MatchedStop  string
 	// Proof is how it showed that it used the prompt ids.
@@ -113,6 +116,9 @@ type Report struct {
 	Versions    []*event.VersionSpan
 	LogprobKind event.LogprobKind
 	Routed      *Routed
+	// Message is the answer as a message object in OpenAI's chat form, from
+	// engines that parse it themselves; nil from all others.
+	Message []byte
 	// FirstToken is when the first chunk arrived.
 	FirstToken time.Time
 }
