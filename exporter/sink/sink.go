@@ -32,7 +32,7 @@ type Info struct {
 	Modified time.Time
 }
 
-// Sink stores values under keys. A reader sees a value whole or not at all,
+// Sink stores values, which are never empty, under keys. A reader sees a value whole or not at all,
 // however the writer ended. All methods are safe for concurrent use, by other
 // processes too.
 type Sink interface {
