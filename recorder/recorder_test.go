@@ -1,0 +1,55 @@
+package recorder_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"turnlog.dev/recorder"
+	"turnlog.dev/recorder/registry"
+	"turnlog.dev/recorder/sessiontest"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
+	"turnlog.dev/schema/journal/mem"
+)
+
+func TestASessionThatNobodyClosesIsClosedAndSealed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns, trajectories, rows := mem.New(mem.Options{}), mem.New(mem.Options{}), registry.NewMemory()
+		s := sessiontest.New("s1", func(o *event.SessionOpened) { o.Limits = &event.Limits{IdleSeconds: 60} })
+		s.Commit(sessiontest.Step{ID: "a", New: []uint32{1, 2}, Out: []uint32{3}})
+		var tip journal.Tip
+		for _, ev := range s.Events {
+			var err error
+			tip, err = turns.Append(t.Context(), tip, ev)
+			require.NoError(t, err)
+		}
+		r, err := recorder.New(recorder.DefaultConfig(), recorder.Deps{
+			Turns: turns, Trajectories: trajectories, DeadLetters: mem.New(mem.Options{}), Registry: rows,
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		require.NoError(t, r.Run(ctx))
+
+		row, ok, err := rows.Get(t.Context(), "s1")
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, registry.Closed, row.State)
+		require.Equal(t, "truncated", row.Status)
+		require.Equal(t, "limit_idle", row.Reason)
+		stats := r.Stats()
+		require.Equal(t, uint64(1), stats.Reaped)
+		require.Equal(t, uint64(1), stats.Sealed)
+		require.Equal(t, uint64(1), stats.Ledger.Trainable)
+	})
+}
+
+func TestARecorderNeedsItsJournals(t *testing.T) {
+	_, err := recorder.New(recorder.DefaultConfig(), recorder.Deps{})
+	require.Error(t, err)
+	require.NoError(t, recorder.DefaultConfig().Validate())
+}

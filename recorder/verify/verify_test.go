@@ -1,0 +1,217 @@
+package verify_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"turnlog.dev/recorder/fold"
+	"turnlog.dev/recorder/replay"
+	"turnlog.dev/recorder/sessiontest"
+	"turnlog.dev/recorder/verify"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
+	"turnlog.dev/schema/journal/mem"
+)
+
+// recorded returns the log and the trajectory of a session, the latter after
+// an edit of each output.
+func recorded(t *testing.T, s *sessiontest.Session, edit func(o *event.Output)) (turns, trajectories *mem.Journal) {
+	t.Helper()
+	turns, trajectories = mem.New(mem.Options{}), mem.New(mem.Options{})
+	var in journal.Tip
+	for _, ev := range s.Events {
+		var err error
+		in, err = turns.Append(t.Context(), in, ev)
+		require.NoError(t, err)
+	}
+	st := fold.New(s.ID, fold.DefaultPolicy(), fold.Aids{})
+	var out journal.Tip
+	for e, err := range turns.ReadSession(t.Context(), s.ID, journal.Tip{}) {
+		require.NoError(t, err)
+		u, err := st.Apply(e)
+		require.NoError(t, err)
+		if u == nil {
+			continue
+		}
+		u = proto.CloneOf(u) // the state keeps parts of it
+		for _, o := range u.GetOutputs() {
+			if edit != nil {
+				edit(o)
+			}
+		}
+		out, err = trajectories.Append(t.Context(), out, st.Event(fold.UpdateID(e.Event.GetId()), e, u))
+		require.NoError(t, err)
+	}
+	return turns, trajectories
+}
+
+func TestWhatTheRecorderWritesKeepsEveryPromise(t *testing.T) {
+	for seed := range uint64(300) {
+		s := sessiontest.Random(fmt.Sprintf("s%d", seed), seed)
+		turns, trajectories := recorded(t, s, nil)
+		rows := 0
+		r, err := verify.Run(t.Context(), turns, trajectories, replay.These(s.ID), verify.Options{Row: func(row verify.Row) error {
+			rows++
+			last := row.Turns[len(row.Turns)-1]
+			require.Equal(t, s.Turn(last).IDs(), row.IDs)
+			require.Len(t, row.Mask, len(row.IDs))
+			require.Len(t, row.Versions, len(row.IDs))
+			if row.Logprobs != nil {
+				require.Len(t, row.Logprobs, len(row.IDs))
+			}
+			return nil
+		}})
+		require.NoError(t, err)
+		require.Empty(t, r.Findings)
+		require.Equal(t, uint64(len(s.Turns)), r.Turns)
+		if s.Events[len(s.Events)-1].GetSessionClosed() != nil {
+			require.NotZero(t, rows)
+		}
+	}
+}
+
+// example has a side request, a retry and a lost attempt.
+func example() *sessiontest.Session {
+	s := sessiontest.New("s1")
+	s.Commit(sessiontest.Step{ID: "a", New: []uint32{1, 2}, Out: []uint32{3, 4}, Edit: func(c *event.TurnCommitted) {
+		c.Generation.Attempts = []*event.Attempt{{Ids: event.AppendIDs(nil, []uint32{1})}}
+	}})
+	s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{5}, Out: []uint32{6}})
+	s.Commit(sessiontest.Step{ID: "c", Parent: "a", New: []uint32{5}, Out: []uint32{7}})
+	s.Commit(sessiontest.Step{ID: "side", New: []uint32{5}, Out: []uint32{7}, Edit: func(c *event.TurnCommitted) { c.Request.Class = "side" }})
+	s.Commit(sessiontest.Step{ID: "d", Parent: "c", New: []uint32{8}, Out: []uint32{9}})
+	s.Close("completed")
+	return s
+}
+
+func TestEveryBrokenPromiseIsFound(t *testing.T) {
+	spans := func(turn string, f func(*event.TurnSpans)) func(*event.Output) {
+		return func(o *event.Output) {
+			if s := o.GetTurnSpans(); s.GetTurn() == turn {
+				f(s)
+			}
+		}
+	}
+	branch := func(f func(*event.BranchSealed)) func(*event.Output) {
+		return func(o *event.Output) {
+			if b := o.GetBranchSealed(); b != nil && b.GetLabel() == "main" {
+				f(b)
+			}
+		}
+	}
+	ledger := func(f func(*event.Ledger)) func(*event.Output) {
+		return func(o *event.Output) {
+			if s := o.GetSessionSealed(); s != nil {
+				f(s.Ledger)
+			}
+		}
+	}
+	cases := []struct {
+		name    string
+		promise verify.Promise
+		edit    func(*event.Output)
+	}{
+		{"another id", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Ids[0]++ })},
+		{"another id of the answer", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Ids[4]++ })},
+		{"an id less of the parent", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Keep-- })},
+		{"another logprob", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Logprobs[7] ^= 1 })},
+		{"a made-up logprob", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Logprobs[3] = 1 })},
+		{"no logprobs", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Logprobs = nil })},
+		{"a version for context", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Versions = make([]byte, 8) })},
+		{"a span too long", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Spans[0].Count++ })},
+		{"trained context", verify.Masked, spans("b", func(s *event.TurnSpans) { s.Mask[0] = 1 })},
+		{"a masked token without a reason", verify.Masked, spans("side", func(s *event.TurnSpans) { s.Masked = nil })},
+		{"spans of another turn", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Turn = "x" })},
+		{"a turn trained twice", verify.Masked, func(o *event.Output) {
+			if b := o.GetBranchSealed(); b != nil {
+				b.Shared = nil
+			}
+		}},
+		{"more trainable than there is", verify.Sealed, branch(func(b *event.BranchSealed) { b.Trainable++ })},
+		{"more tokens than there are", verify.Sealed, branch(func(b *event.BranchSealed) { b.Tokens++ })},
+		{"a path with a hole", verify.Sealed, branch(func(b *event.BranchSealed) { b.Turns = b.Turns[1:] })},
+		{"a better grade", verify.Sealed, branch(func(b *event.BranchSealed) { b.Grade = event.Grade_GRADE_UNSPECIFIED })},
+		{"a branch less", verify.Sealed, func(o *event.Output) {
+			if o.GetBranchSealed().GetLabel() == "side" {
+				o.Output = nil
+			}
+		}},
+		{"no seal", verify.Sealed, func(o *event.Output) {
+			if o.GetSessionSealed() != nil {
+				o.Output = nil
+			}
+		}},
+		{"a ledger that does not add up", verify.Balanced, ledger(func(l *event.Ledger) { l.Trainable++ })},
+		{"a ledger of too little", verify.Balanced, ledger(func(l *event.Ledger) { l.Generated--; l.Lost["failed_attempt"]-- })},
+		{"a lost id that nobody mentions", verify.Balanced, func(o *event.Output) {
+			if o.GetTurnLost() != nil {
+				o.Output = nil
+			}
+		}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			turns, trajectories := recorded(t, example(), c.edit)
+			r, err := verify.Run(t.Context(), turns, trajectories, replay.These("s1"), verify.Options{})
+			require.NoError(t, err)
+			var broken []verify.Promise
+			for _, f := range r.Findings {
+				broken = append(broken, f.Promise)
+			}
+			require.Contains(t, broken, c.promise, "%v", r.Findings)
+		})
+	}
+}
+
+func TestASessionThatIsStillBeingRecordedIsBehindAndNotWrong(t *testing.T) {
+	s := example()
+	turns, trajectories := recorded(t, s, nil)
+	var tip journal.Tip
+	for e, err := range turns.ReadSession(t.Context(), "s1", journal.Tip{}) {
+		require.NoError(t, err)
+		tip = e.Tip
+	}
+	_, err := turns.Append(t.Context(), tip, s.Reward(1, 1))
+	require.NoError(t, err)
+	r, err := verify.Run(t.Context(), turns, trajectories, replay.These("s1"), verify.Options{Behind: true})
+	require.NoError(t, err)
+	require.Empty(t, r.Findings)
+	require.Equal(t, uint64(1), r.Behind)
+	r, err = verify.Run(t.Context(), turns, trajectories, replay.These("s1"), verify.Options{})
+	require.NoError(t, err)
+	require.Equal(t, verify.Once, r.Findings[0].Promise)
+}
+
+func TestAnUpdateTooManyIsFound(t *testing.T) {
+	turns, trajectories := recorded(t, example(), nil)
+	var tip journal.Tip
+	var last *event.Event
+	for e, err := range trajectories.ReadSession(t.Context(), "s1", journal.Tip{}) {
+		require.NoError(t, err)
+		tip, last = e.Tip, e.Event
+	}
+	last.Id = "u:again"
+	_, err := trajectories.Append(t.Context(), tip, last)
+	require.NoError(t, err)
+	r, err := verify.Run(t.Context(), turns, trajectories, replay.These("s1"), verify.Options{})
+	require.NoError(t, err)
+	require.Equal(t, verify.Once, r.Findings[0].Promise)
+}
+
+func TestAParkedSessionIsCountedAndHasNoRows(t *testing.T) {
+	s := sessiontest.New("s1")
+	s.Commit(sessiontest.Step{ID: "a", New: []uint32{1}, Out: []uint32{2}})
+	s.Commit(sessiontest.Step{ID: "a", New: []uint32{1}, Out: []uint32{2}}).Event.Id = "again"
+	s.Close("completed")
+	turns, trajectories := recorded(t, s, nil)
+	r, err := verify.Run(t.Context(), turns, trajectories, replay.These("s1"), verify.Options{Row: func(verify.Row) error {
+		require.Fail(t, "no row")
+		return nil
+	}})
+	require.NoError(t, err)
+	require.Equal(t, uint64(1), r.Parked)
+	require.Empty(t, r.Findings)
+}
