@@ -42,8 +42,12 @@ func (a *api) chat(c *echo.Context) error {
 
 func (a *api) chatStream(c *echo.Context, req gateway.Request, opt openaichat.Options) error {
 	w := newEventWriter(c.Response())
-	req.Turn = a.deps.Gateway.NewTurn()
-	s := openaichat.NewStream("chatcmpl-"+req.Turn, opt, req.Received.Unix(), w.write)
+	s := openaichat.NewStream(opt, req.Received.Unix(), w.write)
+	if opt.N == 1 {
+		req.Begun = func(turn string, _ int) { _ = w.locked(func() error { s.Begin(turn); return nil }) }
+	} else {
+		s.Begin(a.deps.Gateway.NewTurn()) // one name for several turns: any
+	}
 	stop := w.pingEvery(a.cfg.PingEvery, s.Ping)
 	answers, err := a.sample(c, req, opt.N, func(i int, d parse.Delta) error {
 		return w.locked(func() error { return s.Delta(i, d) })

@@ -29,11 +29,13 @@ type choice struct {
 }
 
 // NewStream returns a stream that has written nothing yet; write sends bytes
-// to the client at once. id is any name for the answer: its turns are not known
-// before they are committed.
-func NewStream(id string, opt Options, created int64, write func([]byte) error) *Stream {
-	return &Stream{write: write, opt: opt, id: id, created: created, choices: make([]choice, opt.N)}
+// to the client at once. Begin is called before anything else but Ping.
+func NewStream(opt Options, created int64, write func([]byte) error) *Stream {
+	return &Stream{write: write, opt: opt, created: created, choices: make([]choice, opt.N)}
 }
+
+// Begin names the answer after a turn. It writes nothing.
+func (s *Stream) Begin(turn string) { s.id = "chatcmpl-" + turn }
 
 // Begun reports whether anything has been written, so that an error can no
 // longer be a status.
