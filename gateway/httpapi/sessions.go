@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/labstack/echo/v5"
 
@@ -138,6 +139,11 @@ func appendSession(dst []byte, t *tree.Tree) []byte {
 			dst = rawjson.AppendText(append(append(dst, `,"`+key...), `":`...), value)
 		}
 	}
+	flag := func(key string, set bool) {
+		if set {
+			dst = append(append(append(dst, `,"`...), key...), `":true`...)
+		}
+	}
 	number := func(key string, n int64) {
 		dst = strconv.AppendInt(append(append(dst, `,"`+key...), `":`...), n, 10)
 	}
@@ -163,7 +169,12 @@ func appendSession(dst []byte, t *tree.Tree) []byte {
 		text("parent", n.Committed.GetParent())
 		text("decision", n.Committed.GetMatch().GetDecision())
 		text("reason", n.Committed.GetMatch().GetReason())
+		text("tolerances", strings.Join(n.Committed.GetMatch().GetTolerances(), ","))
+		flag("ambiguous", n.Committed.GetMatch().GetAmbiguous())
+		flag("rewritten", n.Committed.GetMatch().GetRewritten())
 		text("class", n.Committed.GetRequest().GetClass())
+		text("dialect", n.Committed.GetRequest().GetDialect())
+		text("thread", n.Committed.GetRequest().GetThread())
 		text("finish_reason", n.Committed.GetCompletion().GetFinishReason())
 		number("prompt_tokens", int64(n.PromptLen))
 		number("parent_keep", int64(n.Keep))
