@@ -24,6 +24,7 @@ import (
 	"turnlog.dev/exporter/sink/sinktest"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
+	"turnlog.dev/schema/journal/journaltest"
 	"turnlog.dev/schema/journal/mem"
 )
 
@@ -477,6 +478,13 @@ func TestRandomHistoriesAreExportedExactlyOnce(t *testing.T) {
 }
 
 func simulate(w *world, rng *rand.Rand) {
+	healthy := w.log
+	if rng.IntN(2) == 0 { // the exporters' side of the log is faulty
+		w.log = journaltest.NewFaulty(healthy, journaltest.Faults{
+			Seed: rng.Uint64(), Duplicate: 0.2, Reorder: 0.5, Unavailable: 0.05,
+			Delay: 0.1, MaxDelay: time.Second,
+		})
+	}
 	w.cfg.FlushTokens = int64(50 + rng.IntN(2000))
 	w.cfg.FileTokens = int64(20 + rng.IntN(500))
 	var streams [][]*event.Event // of sessions, interleaved below
@@ -500,7 +508,10 @@ func simulate(w *world, rng *rand.Rand) {
 	var stop func()
 	for len(streams) > 0 {
 		i := rng.IntN(len(streams))
-		w.append(streams[i][0])
+		ev := streams[i][0]
+		tip, err := healthy.Append(w.t.Context(), w.tips[ev.Session], ev)
+		require.NoError(w.t, err)
+		w.tips[ev.Session] = tip
 		if streams[i] = streams[i][1:]; len(streams[i]) == 0 {
 			streams = slices.Delete(streams, i, i+1)
 		}
