@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -152,6 +155,12 @@ func TestNothingThatWasGivenIsLostOrDoubled(t *testing.T) {
 	checkRows(t, shards, a, turns, truth)
 }
 
+// logged is a turn in the log, and whose it is.
+type logged struct {
+	*tree.Turn
+	session string
+}
+
 // readJournal returns what the engine sampled, by turn.
 func readJournal(t *testing.T, file string) map[string]mock.Sampled {
 	raw, err := os.ReadFile(file)
@@ -168,7 +177,7 @@ func readJournal(t *testing.T, file string) map[string]mock.Sampled {
 
 // checkLog reads every session from the log and returns its turns by their
 // position.
-func checkLog(t *testing.T, dir string, a *agent, truth map[string]mock.Sampled) map[int64]*tree.Turn {
+func checkLog(t *testing.T, dir string, a *agent, truth map[string]mock.Sampled) map[int64]logged {
 	ctx, cancel := context.WithCancel(t.Context())
 	srv, err := natsd.New(natsd.Config{Mode: natsd.Dev, Dir: dir, MaxBytes: 1 << 30}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
@@ -184,7 +193,7 @@ func checkLog(t *testing.T, dir string, a *agent, truth map[string]mock.Sampled)
 	log, err := conn.Open(ctx, cfg)
 	require.NoError(t, err)
 
-	byPosition, byID := map[int64]*tree.Turn{}, map[string]*tree.Turn{}
+	byPosition, byID := map[int64]logged{}, map[string]*tree.Turn{}
 	for _, session := range a.closed {
 		tr := tree.New(session)
 		for e, err := range log.ReadSession(ctx, session, journal.Tip{}) {
@@ -192,7 +201,7 @@ func checkLog(t *testing.T, dir string, a *agent, truth map[string]mock.Sampled)
 			before := len(tr.Turns)
 			require.NoError(t, tr.Apply(e))
 			for _, n := range tr.Turns[before:] {
-				byPosition[int64(e.Tip.Position)], byID[n.ID] = n, n
+				byPosition[int64(e.Tip.Position)], byID[n.ID] = logged{n, session}, n
 			}
 		}
 		require.NotNil(t, tr.Closed, session)
@@ -223,7 +232,7 @@ func checkLog(t *testing.T, dir string, a *agent, truth map[string]mock.Sampled)
 }
 
 // checkRows reads every shard that the manifests list.
-func checkRows(t *testing.T, shards *local.Sink, a *agent, turns map[int64]*tree.Turn, truth map[string]mock.Sampled) {
+func checkRows(t *testing.T, shards *local.Sink, a *agent, turns map[int64]logged, truth map[string]mock.Sampled) {
 	state, err := exporter.Manifests(shards).Load(t.Context())
 	require.NoError(t, err)
 	seen, trained, sessions := map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -235,7 +244,7 @@ func checkRows(t *testing.T, shards *local.Sink, a *agent, turns map[int64]*tree
 			require.Len(t, r.LossMask, len(r.InputIDs))
 			require.Len(t, r.Logprobs, len(r.InputIDs))
 			for i, seq := range r.TurnSeq {
-				n := turns[seq]
+				n := turns[seq].Turn
 				require.NotNil(t, n, "a row with a turn that is not in the log")
 				sampled := truth[n.ID]
 				start, end := r.TurnStart[i], r.TurnEnd[i]
@@ -259,9 +268,24 @@ func checkRows(t *testing.T, shards *local.Sink, a *agent, turns map[int64]*tree
 		require.True(t, sessions[s], "session %s was closed with a reward and has no row", s)
 	}
 	for _, g := range a.given {
-		require.True(t, trained[g.turn], "turn %s was given and is trained nowhere", g.turn)
+		require.True(t, trained[g.turn], "turn %s was given and is trained nowhere:%s", g.turn, tell(turns, g.session))
 	}
 	t.Logf("%d rows, %d turns trained, %d shards in %d manifests", len(seen), len(trained), len(state.Files), state.ID)
+}
+
+// tell describes the turns of a session.
+func tell(turns map[int64]logged, session string) string {
+	var b strings.Builder
+	for _, seq := range slices.Sorted(maps.Keys(turns)) {
+		n := turns[seq]
+		c := n.Committed
+		if n.session == session {
+			fmt.Fprintf(&b, "\n%d %s parent %s: %s %s %v ambiguous %t, class %s, %d children, %s, %s", seq, n.ID, c.GetParent(),
+				c.GetMatch().GetDecision(), c.GetMatch().GetReason(), c.GetMatch().GetTolerances(), c.GetMatch().GetAmbiguous(),
+				c.GetRequest().GetClass(), len(n.Children), c.GetCompletion().GetFinishReason(), c.GetConversation().GetAnswer())
+		}
+	}
+	return b.String()
 }
 
 func readRows(t *testing.T, file string) (all []*rows.Row) {
