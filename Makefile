@@ -1,0 +1,78 @@
+# The commands of this repository. Go and make are all that "run", "demo" and
+# "test" need.
+
+.DEFAULT_GOAL := help
+.PHONY: help run demo build test lint fmt race fuzz bench generate \
+        test-registry test-clients test-readers parity tools clean
+
+MODULES := schema tokenizer gateway recorder exporter deploy tests
+PATTERNS := $(MODULES:%=./%/...)
+TOOLS := bin/golangci-lint bin/buf bin/gofumpt
+FUZZTIME ?= 10s
+
+export CGO_ENABLED ?= 0
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: build ## build, and start everything on this machine with data in ./data
+	bin/turnlog up
+
+demo: build ## drive a small agent through it and show the rows that come out
+	bin/turnlog demo
+
+build: ## build bin/turnlog
+	go build -o bin/turnlog ./deploy/cmd/turnlog
+
+test: $(TOOLS) bin/check ## lint, and every test that needs only Go
+	bin/check test
+
+lint: $(TOOLS) ## lint alone
+	bin/golangci-lint run $(PATTERNS)
+	cd schema && ../bin/buf lint
+
+fmt: $(TOOLS) ## format all Go files
+	bin/golangci-lint fmt $(MODULES)
+
+race: ## every Go test with the race detector
+	CGO_ENABLED=1 go test -race $(PATTERNS)
+
+fuzz: ## every fuzz test for FUZZTIME (10s)
+	@for p in $$(grep -rl --include='*_test.go' '^func Fuzz' $(MODULES) | xargs -n1 dirname | sort -u); do \
+	  for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$p/*_test.go | cut -c6-); do \
+	    echo "$$p $$f"; go test -run='^$$' -fuzz="^$$f\$$" -fuzztime=$(FUZZTIME) ./$$p || exit 1; \
+	  done; \
+	done
+
+bench: ## the benchmarks, next to direct calls in the same run
+	go test -run='^$$' -bench=. -benchmem ./tests/...
+
+test-registry: bin/check ## the tests that need npm or the Python index
+	bin/check registry
+
+test-clients: ## real agents and SDKs through the gateway (npm)
+	tests/clients/run.sh
+
+test-readers: ## shards opened by pyarrow and DuckDB (Python)
+	tests/readers/run.sh
+
+parity: ## templates and tokenizers against the reference implementations (Python)
+	tests/parity/run.sh
+
+generate: bin/buf ## write the generated code again
+	cd schema && ../bin/buf generate
+
+tools: $(TOOLS) ## build the tools that are used here
+
+tool_golangci-lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+tool_buf := github.com/bufbuild/buf/cmd/buf
+tool_gofumpt := mvdan.cc/gofumpt
+
+$(TOOLS): bin/%: tests/tools/go.mod tests/tools/go.sum
+	cd tests/tools && GOWORK=off go build -o ../../bin/$* $(tool_$*)
+
+bin/check: $(wildcard tests/cmd/check/*.go)
+	go build -o bin/check ./tests/cmd/check
+
+clean: ## remove what was built; data stays
+	rm -rf bin
