@@ -235,12 +235,13 @@ func checkLog(t *testing.T, dir string, a *agent, truth map[string]mock.Sampled)
 func checkRows(t *testing.T, shards *local.Sink, a *agent, turns map[int64]logged, truth map[string]mock.Sampled) {
 	state, err := exporter.Manifests(shards).Load(t.Context())
 	require.NoError(t, err)
-	seen, trained, sessions := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	seen, trained, sessions := map[string]bool{}, map[string]bool{}, map[string]string{}
 	for _, f := range state.Files {
 		for _, r := range readRows(t, shards.Path(f.Path)) {
 			require.False(t, seen[r.RowID], "row %s is there twice", r.RowID)
 			seen[r.RowID] = true
-			sessions[r.SessionID] = true
+			sessions[r.SessionID] += fmt.Sprintf("\nrow %s: branch %s %s, segment %d of %d, turns %v, %d of %d tokens trained, grade %s %v, %s",
+				r.RowID, r.BranchLabel, r.Class, r.SegmentIndex, r.SegmentCount, r.TurnSeq, r.TrainableTokens, r.Length, r.Grade, r.GradeReasons, r.Status)
 			require.Len(t, r.LossMask, len(r.InputIDs))
 			require.Len(t, r.Logprobs, len(r.InputIDs))
 			for i, seq := range r.TurnSeq {
@@ -265,10 +266,10 @@ func checkRows(t *testing.T, shards *local.Sink, a *agent, turns map[int64]logge
 		}
 	}
 	for _, s := range a.closed {
-		require.True(t, sessions[s], "session %s was closed with a reward and has no row", s)
+		require.NotEmpty(t, sessions[s], "session %s was closed with a reward and has no row", s)
 	}
 	for _, g := range a.given {
-		require.True(t, trained[g.turn], "turn %s was given and is trained nowhere:%s", g.turn, tell(turns, g.session))
+		require.True(t, trained[g.turn], "turn %s was given and is trained nowhere:%s%s", g.turn, tell(turns, g.session), sessions[g.session])
 	}
 	t.Logf("%d rows, %d turns trained, %d shards in %d manifests", len(seen), len(trained), len(state.Files), state.ID)
 }
