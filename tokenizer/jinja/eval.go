@@ -142,7 +142,8 @@ func (m *machine) binary(op operator, a, b Value) Value {
 			if t, ok := b.(Tuple); ok {
 				args = t
 			}
-			return likeText(a, m.format(s, args))
+			_, escape := a.(markup)
+			return likeText(a, m.format(s, args, escape))
 		}
 	}
 	if isUndefined(a) || isUndefined(b) {

@@ -126,15 +126,13 @@ func (s *forStmt) iterate(m *machine, sc *scope, seq Value, depth int) control {
 			return out
 		}
 	}
-	inner := newLoopScope(sc)
+	inner := &scope{outer: sc, ids: make([]int, 0, 8), vals: make([]Value, 0, 8)}
 	for i, x := range items {
 		m.step()
 		l.i = i
-		if s.closures {
-			inner = newLoopScope(sc)
-		} else {
-			inner.ids, inner.vals = inner.ids[:0], inner.vals[:0]
-		}
+		// Iterations share a scope: a macro that outlives its iteration sees the
+		// variables of the next one, as a closure in Python does.
+		inner.ids, inner.vals = inner.ids[:0], inner.vals[:0]
 		m.set(inner, s.loopID, l)
 		m.assign(inner, &s.target, x)
 		if m.run(s.body, inner) == breakLoop {
@@ -142,10 +140,6 @@ func (s *forStmt) iterate(m *machine, sc *scope, seq Value, depth int) control {
 		}
 	}
 	return fallThrough
-}
-
-func newLoopScope(outer *scope) *scope {
-	return &scope{outer: outer, ids: make([]int, 0, 8), vals: make([]Value, 0, 8)}
 }
 
 // selected applies "for ... if cond" before the loop starts, as loop.length

@@ -29,7 +29,7 @@ func init() {
 		"escape":     filterEscape,
 		"first":      filterFirst,
 		"float":      filterFloat,
-		"format":     func(m *machine, v Value, args []Value, _ []kwarg) Value { return m.format(m.str(v), args) },
+		"format":     func(m *machine, v Value, args []Value, _ []kwarg) Value { return m.format(m.str(v), args, false) },
 		"indent":     filterIndent,
 		"int":        filterInt,
 		"items":      filterItems,
@@ -37,7 +37,7 @@ func init() {
 		"last":       filterLast,
 		"length":     filterLength,
 		"list":       filterList,
-		"lower":      onText(strings.ToLower),
+		"lower":      onText(lower),
 		"map":        filterMap,
 		"max":        extreme(func(m *machine, a, best Value) bool { return m.less(best, a) }),
 		"min":        extreme(func(m *machine, a, best Value) bool { return m.less(a, best) }),
@@ -88,7 +88,7 @@ func (m *machine) path(v, attr Value) Value {
 // folded is v without case, for filters that ignore it.
 func folded(v Value) Value {
 	if s, ok := text(v); ok {
-		return strings.ToLower(s)
+		return lower(s)
 	}
 	return v
 }
@@ -502,7 +502,7 @@ func filterRound(_ *machine, v Value, args []Value, kw []kwarg) Value {
 		raise("FilterArgumentError", "method must be common, ceil or floor")
 	}
 	if !n.isFloat && digits >= 0 {
-		return v // round(int) stays an int
+		return normalInt(n.int()) // round(int) stays an int
 	}
 	if digits >= 0 && digits < 20 && !math.IsInf(f, 0) && !math.IsNaN(f) {
 		// Python rounds the exact decimal value, half to even; so does strconv.

@@ -18,9 +18,10 @@ type conversion struct {
 	verb                                byte
 }
 
-// format is Python's format % args. Mappings (%(name)s) and * are not
+// format is Python's format % args; with escape it is that of Markup, which
+// escapes the arguments that are not Markup. Mappings (%(name)s) and * are not
 // supported and raise.
-func (m *machine) format(format string, args []Value) string {
+func (m *machine) format(format string, args []Value, escape bool) string {
 	w := m.writer()
 	next := func() Value {
 		if len(args) == 0 {
@@ -45,7 +46,11 @@ func (m *machine) format(format string, args []Value) string {
 		}
 		m.use(c.width)
 		m.use(max(c.precision, 0))
-		w.write(c.apply(m, next()))
+		v := next()
+		if escape {
+			v = m.escapedArg(v, c.verb)
+		}
+		w.write(c.apply(m, v))
 	}
 	if len(args) > 0 {
 		// One mapping may stay unused, since %(name)s could have read it.
@@ -54,6 +59,16 @@ func (m *machine) format(format string, args []Value) string {
 		}
 	}
 	return w.String()
+}
+
+// escapedArg is what a conversion to text sees of an argument of Markup.
+func (m *machine) escapedArg(v Value, verb byte) Value {
+	if _, safe := v.(markup); safe || verb != 's' {
+		return v
+	}
+	s := escapeHTML(m.str(v))
+	m.use(len(s))
+	return s
 }
 
 func parseConversion(s string) (c conversion, rest string) {

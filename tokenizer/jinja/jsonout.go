@@ -152,7 +152,7 @@ func (w *textWriter) jsonString(s string, ascii bool) {
 	start := 0
 	for i := 0; i < len(s); {
 		c := s[i]
-		if c >= 0x20 && c != '"' && c != '\\' && (c < utf8.RuneSelf || !ascii) {
+		if c >= 0x20 && c != '"' && c != '\\' && (c < 0x7f || !ascii) {
 			i++
 			continue
 		}

@@ -182,7 +182,7 @@ func (l *lexer) commentEnd(p int) int {
 }
 
 // rawBody recognises {% raw %} after its delimiter and returns where its body
-// starts.
+// starts. trim_blocks does not apply to it.
 func (l *lexer) rawBody(p int) (int, bool) {
 	p += spacePrefix(l.src[p:])
 	if !strings.HasPrefix(l.src[p:], "raw") {
@@ -190,12 +190,19 @@ func (l *lexer) rawBody(p int) (int, bool) {
 	}
 	p += len("raw")
 	p += spacePrefix(l.src[p:])
-	end := l.blockEnd(p)
-	return end, end >= 0
+	if strings.HasPrefix(l.src[p:], "-%}") {
+		p += len("-%}")
+		return p + spacePrefix(l.src[p:]), true
+	}
+	return p + len("%}"), strings.HasPrefix(l.src[p:], "%}")
 }
 
 // raw emits everything up to {% endraw %} as data.
 func (l *lexer) raw(body int) {
+	if body == len(l.src) { // jinja2 does not miss the end of nothing
+		l.moveTo(body)
+		return
+	}
 	for start := body; ; start += 2 {
 		i := strings.Index(l.src[start:], "{%")
 		if i < 0 {

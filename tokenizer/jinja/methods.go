@@ -31,12 +31,7 @@ func (m *machine) callMethod(b *boundMethod, args []Value, kw []kwarg) Value {
 	case string:
 		return stringMethods[b.name](m, v, args, kw)
 	case markup:
-		// Methods of Markup that return text return Markup.
-		r := stringMethods[b.name](m, string(v), args, kw)
-		if s, ok := r.(string); ok {
-			return markup(s)
-		}
-		return r
+		return m.callMarkupMethod(string(v), b.name, args, kw)
 	case *List:
 		return m.callListMethod(v.items, b.name, args)
 	case Tuple:
@@ -46,6 +41,49 @@ func (m *machine) callMethod(b *boundMethod, args []Value, kw []kwarg) Value {
 	}
 	raise("TypeError", "'%s' object is not callable", b.name)
 	return nil
+}
+
+// callMarkupMethod gives text that comes out the type Markup, and escapes text
+// that goes in.
+func (m *machine) callMarkupMethod(s, name string, args []Value, kw []kwarg) Value {
+	escaped := func(v Value) Value {
+		if _, plain := v.(string); plain {
+			return escapeHTML(v.(string))
+		}
+		return v
+	}
+	switch {
+	case name == "join":
+		var parts []Value
+		for _, x := range m.iterate(first(args)) {
+			parts = append(parts, escaped(m.str(x)))
+			if x, ok := x.(markup); ok {
+				parts[len(parts)-1] = x
+			}
+		}
+		m.made(&List{parts})
+		args = []Value{&List{parts}}
+	case name == "replace" && len(args) > 1:
+		args = slices.Clone(args)
+		args[1] = escaped(args[1])
+	}
+	asMarkup := func(items []Value) []Value {
+		out := make([]Value, len(items))
+		for i, x := range items {
+			out[i] = markup(x.(string))
+		}
+		return out
+	}
+	switch r := stringMethods[name](m, s, args, kw).(type) {
+	case string:
+		return markup(r)
+	case *List:
+		return &List{asMarkup(r.items)}
+	case Tuple:
+		return Tuple(asMarkup(r))
+	default:
+		return r
+	}
 }
 
 func (m *machine) callDictMethod(d *Dict, name string, args []Value, kw []kwarg) Value {
@@ -106,7 +144,7 @@ var stringMethods map[string]stringMethod
 func init() {
 	stringMethods = map[string]stringMethod{
 		"capitalize":   mapText(capitalize),
-		"casefold":     mapText(strings.ToLower),
+		"casefold":     mapText(lower),
 		"center":       pad(padBoth),
 		"count":        methodCount,
 		"encode":       unsupportedMethod,
@@ -130,7 +168,7 @@ func init() {
 		"isupper":      func(_ *machine, s string, _ []Value, _ []kwarg) Value { return isUpper(s) },
 		"join":         methodJoin,
 		"ljust":        pad(padRight),
-		"lower":        mapText(strings.ToLower),
+		"lower":        mapText(lower),
 		"lstrip":       strip(true, false),
 		"maketrans":    unsupportedMethod,
 		"partition":    partition(strings.Index, false),

@@ -125,9 +125,6 @@ type (
 		otherwise []stmt
 		loopID    int
 		recursive bool
-		// closures: the body defines macros, which keep their scope alive, so
-		// iterations cannot share one.
-		closures bool
 	}
 	setStmt struct {
 		line   int

@@ -5,6 +5,8 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // maxIntBits bounds the integers that a template can compute, so that
@@ -257,7 +259,7 @@ func floatMod(x, y float64) float64 {
 // parseInt reads what Python's int(s, base) reads: spaces around, a sign,
 // underscores between digits.
 func parseInt(s string, base int) (Value, bool) {
-	t := strings.TrimFunc(s, isSpace)
+	t := asciiDigits(strings.TrimFunc(s, isSpace))
 	neg := false
 	if t != "" && (t[0] == '-' || t[0] == '+') {
 		neg = t[0] == '-'
@@ -297,7 +299,10 @@ func truncate(f float64) Value {
 
 // parseFloat reads what Python's float(s) reads, which unlike Go has no hex.
 func parseFloat(s string) (float64, bool) {
-	t := strings.TrimFunc(s, isSpace)
+	t := asciiDigits(strings.TrimFunc(s, isSpace))
+	if bare := strings.TrimLeft(t, "+-"); len(t)-len(bare) < 2 && strings.EqualFold(bare, "nan") {
+		return math.NaN(), true
+	}
 	if strings.ContainsAny(t, "xXpP") || strings.HasPrefix(t, "_") || strings.HasSuffix(t, "_") || strings.Contains(t, "__") {
 		return 0, false
 	}
@@ -306,4 +311,29 @@ func parseFloat(s string) (float64, bool) {
 		return 0, false
 	}
 	return f, true
+}
+
+// asciiDigits replaces the decimal digits of other scripts, which Python's int
+// and float read.
+func asciiDigits(s string) string {
+	if isASCII(s) {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf || !unicode.Is(unicode.Nd, r) {
+			return r
+		}
+		// Ranges of decimal digits start with a zero and hold whole tens.
+		for _, n := range unicode.Nd.R16 {
+			if rune(n.Lo) <= r && r <= rune(n.Hi) {
+				return '0' + (r-rune(n.Lo))%10
+			}
+		}
+		for _, n := range unicode.Nd.R32 {
+			if rune(n.Lo) <= r && r <= rune(n.Hi) {
+				return '0' + (r-rune(n.Lo))%10
+			}
+		}
+		return r
+	}, s)
 }

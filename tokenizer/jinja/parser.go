@@ -22,7 +22,6 @@ type parser struct {
 	nesting int
 	symbols map[string]int // names of variables, numbered
 	read    []string       // names read so far: tells what a macro body mentions
-	macros  int            // macros and call blocks seen so far
 }
 
 func (p *parser) symbol(name string) int {
@@ -214,6 +213,9 @@ func (p *parser) ifStatement(line int) stmt {
 func (p *parser) forStatement(line int) stmt {
 	s := &forStmt{line: line, loopID: p.symbol("loop")}
 	s.target = p.target(true)
+	if s.target.assigns(s.loopID) {
+		syntaxError(line, "can't assign to the special variable 'loop'")
+	}
 	if !p.skipName("in") {
 		p.unexpected("'in'")
 	}
@@ -223,10 +225,8 @@ func (p *parser) forStatement(line int) stmt {
 	}
 	s.recursive = p.skipName("recursive")
 	p.blockEnd()
-	macros := p.macros
 	body, end := p.body("endfor", "else")
 	s.body = body
-	s.closures = p.macros > macros
 	if end == "else" {
 		p.blockEnd()
 		s.otherwise, _ = p.body("endfor")
@@ -314,7 +314,6 @@ func (p *parser) signature(m *macroStmt) {
 
 // macroBody parses the body and finds out which implicit names it reads.
 func (p *parser) macroBody(m *macroStmt, end string) {
-	p.macros++
 	m.caller, m.varargs, m.kwargs = p.symbol("caller"), p.symbol("varargs"), p.symbol("kwargs")
 	from := len(p.read)
 	m.body, _ = p.body(end)
@@ -346,6 +345,18 @@ func (p *parser) target(withTuple bool) target {
 		t.tuple = append(t.tuple, p.singleTarget())
 	}
 	return t
+}
+
+func (t *target) assigns(id int) bool {
+	if t.tuple == nil {
+		return t.attr == "" && t.id == id
+	}
+	for i := range t.tuple {
+		if t.tuple[i].assigns(id) {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *parser) singleTarget() target {

@@ -255,59 +255,5 @@ var htmlEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'
 // escapeHTML is markupsafe.escape.
 func escapeHTML(s string) string { return htmlEscaper.Replace(s) }
 
-// Case mapping. Python maps some characters to several; Go's tables map one to
-// one, so the ligatures and the sharp s are listed.
-var fullUpper = strings.NewReplacer("ß", "SS", "ﬀ", "FF", "ﬁ", "FI", "ﬂ", "FL", "ﬃ", "FFI", "ﬄ", "FFL", "ﬅ", "ST", "ﬆ", "ST", "ŉ", "ʼN")
-
-func upper(s string) string { return strings.ToUpper(fullUpper.Replace(s)) }
-
-func capitalize(s string) string {
-	r, w := utf8.DecodeRuneInString(s)
-	if w == 0 {
-		return s
-	}
-	return string(unicode.ToTitle(r)) + strings.ToLower(s[w:])
-}
-
-// titleWords is str.title: a letter after a non-letter is a capital.
-func titleWords(s string) string {
-	var b strings.Builder
-	inWord := false
-	for _, r := range s {
-		cased := unicode.IsUpper(r) || unicode.IsLower(r) || unicode.IsTitle(r)
-		switch {
-		case cased && !inWord:
-			b.WriteRune(unicode.ToTitle(r))
-		case cased:
-			b.WriteRune(unicode.ToLower(r))
-		default:
-			b.WriteRune(r)
-		}
-		inWord = cased
-	}
-	return b.String()
-}
-
-// titleFilter is jinja's |title: words start after white space or one of
-// -({[<, so "they're" stays "They're".
-func titleFilter(s string) string {
-	var b strings.Builder
-	start := true
-	for _, r := range s {
-		if strings.ContainsRune("-({[<", r) || isSpace(r) {
-			start = true
-			b.WriteRune(r)
-			continue
-		}
-		if start {
-			b.WriteString(upper(string(r)))
-		} else {
-			b.WriteString(strings.ToLower(string(r)))
-		}
-		start = false
-	}
-	return b.String()
-}
-
 // IsSpace is what Python's str.strip and str.isspace take for white space.
 func IsSpace(r rune) bool { return isSpace(r) }

@@ -59,7 +59,7 @@ type Vars map[string]Value
 // Limits bounds one render. A zero field means its default.
 type Limits struct {
 	// Steps is how many nodes, iterations and comparisons may be evaluated:
-	// by default 20 million, a second or so. A conversation of 200 messages
+	// by default 10 million, a second or so. A conversation of 200 messages
 	// takes about 20,000.
 	Steps int
 	// Depth is how deep macro calls and recursive loops may nest: by default
@@ -68,7 +68,7 @@ type Limits struct {
 	// Output is the length of the rendered text in bytes: by default 64 MiB.
 	Output int
 	// Memory is how many bytes of intermediate values may be made in all,
-	// freed ones included: by default 1 GiB.
+	// freed ones included: by default 256 MiB.
 	Memory int
 }
 
@@ -78,10 +78,10 @@ func (l Limits) withDefaults() Limits {
 			*field = value
 		}
 	}
-	set(&l.Steps, 20_000_000)
+	set(&l.Steps, 10_000_000)
 	set(&l.Depth, 250)
 	set(&l.Output, 64<<20)
-	set(&l.Memory, 1<<30)
+	set(&l.Memory, 256<<20)
 	return l
 }
 

@@ -1,9 +1,6 @@
 package jinja
 
-import (
-	"math/big"
-	"strings"
-)
+import "math/big"
 
 // testFunc is a test: v is name(args).
 type testFunc func(m *machine, v Value, args []Value) bool
@@ -96,8 +93,3 @@ func isCallable(v Value) bool {
 func (m *machine) divisible(v, by Value) bool {
 	return m.equal(m.binary(opMod, v, by), int64(0))
 }
-
-// isLower is str.islower: at least one cased character, none of them upper.
-func isLower(s string) bool { return strings.ToLower(s) == s && strings.ToUpper(s) != s }
-
-func isUpper(s string) bool { return strings.ToUpper(s) == s && strings.ToLower(s) != s }

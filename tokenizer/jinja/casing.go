@@ -1,0 +1,128 @@
+package jinja
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Case mapping as in Python, which maps some characters to several
+// (casing_tables.go) and knows the final form of sigma. Go maps one to one.
+
+func upper(s string) string {
+	if isASCII(s) {
+		return strings.ToUpper(s)
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if many, ok := manyUpper[r]; ok {
+			b.WriteString(many)
+		} else {
+			b.WriteRune(unicode.ToUpper(r))
+		}
+	}
+	return b.String()
+}
+
+func lower(s string) string {
+	if !strings.ContainsAny(s, "ΣİI") || isASCII(s) {
+		return strings.ToLower(s)
+	}
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == 'Σ' && finalSigma(s, i):
+			b.WriteRune('ς')
+		case r == 'İ':
+			b.WriteString("i\u0307")
+		default:
+			b.WriteRune(unicode.ToLower(r))
+		}
+	}
+	return b.String()
+}
+
+// finalSigma reports whether the sigma at i ends a word: a cased letter stands
+// before it and none behind it, not counting characters that case ignores.
+func finalSigma(s string, i int) bool {
+	before := strings.TrimRightFunc(s[:i], caseIgnorable)
+	r, _ := utf8.DecodeLastRuneInString(before)
+	if before == "" || !cased(r) {
+		return false
+	}
+	after := strings.TrimLeftFunc(s[i+len("Σ"):], caseIgnorable)
+	r, _ = utf8.DecodeRuneInString(after)
+	return after == "" || !cased(r)
+}
+
+func cased(r rune) bool { return unicode.IsUpper(r) || unicode.IsLower(r) || unicode.IsTitle(r) }
+
+func caseIgnorable(r rune) bool {
+	return unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk) || strings.ContainsRune("'.:·’․‧﹒＇．：", r)
+}
+
+func writeTitle(b *strings.Builder, r rune) {
+	if many, ok := manyTitle[r]; ok {
+		b.WriteString(many)
+	} else {
+		b.WriteRune(unicode.ToTitle(r))
+	}
+}
+
+func capitalize(s string) string {
+	r, w := utf8.DecodeRuneInString(s)
+	if w == 0 {
+		return s
+	}
+	var b strings.Builder
+	writeTitle(&b, r)
+	b.WriteString(lower(s[w:]))
+	return b.String()
+}
+
+// titleWords is str.title: a letter after a non-letter is a capital.
+func titleWords(s string) string {
+	var b strings.Builder
+	inWord := false
+	for i, r := range s {
+		if !inWord {
+			writeTitle(&b, r)
+		} else {
+			b.WriteString(lowerAt(s, i, r))
+		}
+		inWord = cased(r)
+	}
+	return b.String()
+}
+
+func lowerAt(s string, i int, r rune) string {
+	if r == 'Σ' && finalSigma(s, i) {
+		return "ς"
+	}
+	return lower(string(r))
+}
+
+// titleFilter is jinja's |title: words start after white space or one of
+// -({[<, so "they're" stays "They're".
+func titleFilter(s string) string {
+	var b strings.Builder
+	start := true
+	for _, r := range s {
+		if strings.ContainsRune("-({[<", r) || isSpace(r) {
+			start = true
+			b.WriteRune(r)
+			continue
+		}
+		if start {
+			b.WriteString(upper(string(r)))
+		} else {
+			b.WriteString(lower(string(r)))
+		}
+		start = false
+	}
+	return b.String()
+}
+
+func isLower(s string) bool { return lower(s) == s && upper(s) != s }
+
+func isUpper(s string) bool { return upper(s) == s && lower(s) != s }
