@@ -312,11 +312,14 @@ func (t *turn) sampling(policy *event.ModelPolicy) (err error) {
 	}
 	limit, window := t.params.MaxTokens, t.model.ContextLength
 	if window > 0 {
-		if len(t.ids) >= window {
+		// sglang refuses a request that could fill the context to the last
+		// token.
+		room := window - len(t.ids) - 1
+		if room < 1 {
 			return &Error{Kind: TooLong, Window: window, Prompt: len(t.ids), Message: fmt.Sprintf(
 				"this model's maximum context length is %d tokens; the messages resulted in %d tokens", window, len(t.ids))}
 		}
-		if room := window - len(t.ids); limit == 0 || limit > room {
+		if limit == 0 || limit > room {
 			limit = room
 		}
 	} else if limit == 0 {
