@@ -21,7 +21,7 @@ type registry struct {
 
 var (
 	npm    = registry{"npm", []string{"npm", "view", "openai", "version"}}
-	python = registry{"the Python index", []string{"python3", "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir", "--dest", os.TempDir(), "six"}}
+	python = registry{"the Python index", []string{"python3", "-m", "pip", "install", "--dry-run", "--quiet", "--ignore-installed", "--no-deps", "six"}}
 )
 
 // probeLimit is how long a registry may take to answer.
