@@ -19,6 +19,7 @@ import (
 	"turnlog.dev/gateway/engine/mock"
 	"turnlog.dev/gateway/engine/wire"
 	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/rawjson"
 	"turnlog.dev/tokenizer"
 )
 
@@ -30,6 +31,8 @@ type Adapter struct {
 	Mock func(*mock.Config)
 	// Proof is what it gives of the prompt.
 	Proof event.PromptProof
+	// Parses says that the answer comes with a message.
+	Parses bool
 	// Buffered adapters get the answer whole: nothing of a broken one.
 	Buffered bool
 	// Versions says that spans of weight versions come over the wire.
@@ -119,6 +122,7 @@ func (s *suite) request(text string) engine.Request {
 	return engine.Request{
 		ID: "req-1", Session: "s1", Model: "mock", RoutedFrom: -1,
 		Prompt:   s.tok.Encode(nil, "<|im_start|>user\n"+text+"<|im_end|>\n<|im_start|>assistant\n"),
+		Text:     []byte(`{"model":"asked","messages":[{"role":"user","content":"another text"}],"temperature":0.123,"stream":true}`),
 		Sampling: engine.Sampling{MaxTokens: 4096},
 	}
 }
@@ -162,6 +166,12 @@ func (s *suite) exact(t *testing.T) {
 			require.Equal(t, sampled.Logprobs, g.logprobs)
 			require.Equal(t, "stop", report.FinishReason)
 			require.False(t, report.FirstToken.IsZero())
+			if s.Parses {
+				content, _ := rawjson.Get(report.Message, "content")
+				require.Equal(t, words+strings.Repeat("x ", i)+"please", rawjson.Text(content))
+			} else {
+				require.Nil(t, report.Message)
+			}
 			if chunk == 1 && !s.Buffered {
 				require.Greater(t, g.chunks, len(g.ids)/2, "streamed as it is sampled")
 			}

@@ -52,6 +52,8 @@ type Config struct {
 	// NoScaleOut leaves the generate, render and derender paths of vLLM out, as
 	// a server without --enable-scale-out does.
 	NoScaleOut bool
+	// Strict makes chat refuse what OpenAI's own servers do not know.
+	Strict bool
 	// Logprobs is the distribution that logprobs are taken from; default
 	// Scaled.
 	Logprobs Logprobs
@@ -145,6 +147,8 @@ func (s *Server) routes() {
 	s.sglangRoutes()
 	s.vllmRoutes()
 	s.llamaRoutes()
+	s.chatRoutes()
+	s.scaleOutRoutes()
 }
 
 // reply wraps a path that answers at once.

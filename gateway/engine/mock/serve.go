@@ -30,12 +30,12 @@ type call struct {
 	stopIDs []uint32
 	stream  bool
 	// what the client wants to see
-	scores, echo, showIDs, usage, spans bool
-	routed                              int  // start position, -1 for none
-	step                                int  // tokens per chunk that the client asked for
-	rescore                             bool // llama.cpp: only the logprob of what comes next
-	topK                                int
-	temperature                         float32 // 0 is unset
+	scores, echo, showIDs, usage, spans, meta bool
+	routed                                    int  // start position, -1 for none
+	step                                      int  // tokens per chunk that the client asked for
+	rescore                                   bool // llama.cpp: only the logprob of what comes next
+	topK                                      int
+	temperature                               float32 // 0 is unset
 }
 
 // format is how one wire spells answers. All methods append to dst.

@@ -118,7 +118,15 @@ func (f sglang) object(dst []byte, a *answer, from, to int, last bool) []byte {
 	if a.fault.Kind != NoIDs {
 		dst = a.appendIDs(append(dst, `,"output_ids":`...), from, to)
 	}
-	dst = rawjson.AppendText(append(dst, `,"meta_info":{"id":`...), a.id)
+	dst = f.meta(append(dst, `,"meta_info":`...), a, from, to, last)
+	if a.echo && a.fault.Kind != NoPromptEcho {
+		dst = wire.AppendIDs(append(dst, `,"prompt_token_ids":`...), a.shown)
+	}
+	return append(dst, '}')
+}
+
+func (f sglang) meta(dst []byte, a *answer, from, to int, last bool) []byte {
+	dst = rawjson.AppendText(append(dst, `{"id":`...), a.id)
 	dst = append(dst, `,"finish_reason":`...)
 	switch {
 	case !last:
@@ -158,11 +166,7 @@ func (f sglang) object(dst []byte, a *answer, from, to int, last bool) []byte {
 	}
 	dst = strconv.AppendInt(append(dst, `,"completion_tokens":`...), int64(a.count(to)), 10)
 	dst = strconv.AppendInt(append(dst, `,"cached_tokens":`...), int64(a.cached), 10)
-	dst = append(dst, `,"e2e_latency":0.01}`...)
-	if a.echo && a.fault.Kind != NoPromptEcho {
-		dst = wire.AppendIDs(append(dst, `,"prompt_token_ids":`...), a.shown)
-	}
-	return append(dst, '}')
+	return append(dst, `,"e2e_latency":0.01}`...)
 }
 
 func (sglang) fail(dst []byte, status int, message string) []byte {

@@ -30,6 +30,9 @@ type Config struct {
 	// CountOnly does without the echo of the prompt: the proof is the number
 	// of its tokens, a lower grade, and every token is streamed by itself.
 	CountOnly bool
+	// Parser has the server parse its answers: the chat wire instead of
+	// /generate, the answer whole, and Report.Message.
+	Parser bool
 	// RoutedLayers and RoutedTopK are the shape of routed experts, which the
 	// server sends flat; from the model's configuration.
 	RoutedLayers, RoutedTopK int
@@ -62,6 +65,10 @@ func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(eng
 	a := &answer{cfg: &e.cfg, Tally: wire.NewTally(&req, emit), prompt: wire.AppendIDs(nil, req.Prompt)}
 	a.Report.LogprobKind = e.logprobKind(req.Sampling)
 	if err := wire.CheckGrammar(req.Grammar, "json_object", "json_schema", "regex", "ebnf"); err != nil {
+		return a.Report, err
+	}
+	if e.cfg.Parser && len(req.Text) > 0 {
+		err := e.chat(ctx, &req, a)
 		return a.Report, err
 	}
 	resp, err := e.wire.Post(ctx, "/generate", req.Session, e.body(&req, a.prompt))
@@ -110,25 +117,9 @@ func (e *Engine) body(req *engine.Request, prompt []byte) []byte {
 		} else {
 			o.Raw("max_new_tokens", []byte("null"))
 		}
-		o.Float("temperature", s.Temperature)
-		o.Float("top_p", s.TopP)
-		if s.TopK != nil {
-			k := int64(*s.TopK)
-			if k <= 0 {
-				k = -1
-			}
-			o.Int("top_k", k)
-		}
-		o.Float("min_p", s.MinP)
-		o.Float("frequency_penalty", s.FrequencyPenalty)
-		o.Float("presence_penalty", s.PresencePenalty)
-		o.Float("repetition_penalty", s.RepetitionPenalty)
+		sampling(o, s)
 		if s.Seed != nil {
 			o.Int("sampling_seed", *s.Seed)
-		}
-		o.Texts("stop", s.Stop)
-		if len(s.StopTokens) > 0 {
-			o.IDs("stop_token_ids", s.StopTokens)
 		}
 		// The ids are the answer; nothing is to be trimmed from it.
 		o.Bool("no_stop_trim", true)
@@ -150,6 +141,27 @@ func (e *Engine) body(req *engine.Request, prompt []byte) []byte {
 		o.Int("routed_experts_start_len", int64(req.RoutedFrom))
 	}
 	return o.End()
+}
+
+// sampling writes what both wires spell the same.
+func sampling(o *wire.Object, s *engine.Sampling) {
+	o.Float("temperature", s.Temperature)
+	o.Float("top_p", s.TopP)
+	if s.TopK != nil {
+		k := int64(*s.TopK)
+		if k <= 0 {
+			k = -1
+		}
+		o.Int("top_k", k)
+	}
+	o.Float("min_p", s.MinP)
+	o.Float("frequency_penalty", s.FrequencyPenalty)
+	o.Float("presence_penalty", s.PresencePenalty)
+	o.Float("repetition_penalty", s.RepetitionPenalty)
+	o.Texts("stop", s.Stop)
+	if len(s.StopTokens) > 0 {
+		o.IDs("stop_token_ids", s.StopTokens)
+	}
 }
 
 func grammar(o *wire.Object, g *engine.Grammar) {

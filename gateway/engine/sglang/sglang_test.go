@@ -20,10 +20,15 @@ func TestTheContractOfAnEngine(t *testing.T) {
 			Mock:  func(c *mock.Config) { c.Cumulative = true },
 		},
 		"count only": {Proof: event.PromptProof_PROMPT_PROOF_COUNT},
+		"parser": {
+			Proof: event.PromptProof_PROMPT_PROOF_ECHO, Buffered: true, Parses: true,
+			// The ids come only with their logprobs.
+			Skip: []mock.FaultKind{mock.NoEnd, mock.NoIDs},
+		},
 	} {
 		a.Kind, a.Versions, a.CountsTokens, a.AbortPath = "sglang", true, true, "/abort_request"
 		a.New = func(c wire.Config) (engine.Engine, error) {
-			return sglang.New(sglang.Config{Config: c, CountOnly: name == "count only"})
+			return sglang.New(sglang.Config{Config: c, CountOnly: name == "count only", Parser: name == "parser"})
 		}
 		t.Run(name, func(t *testing.T) { enginetest.Run(t, demo.Tokenizer(), a) })
 	}

@@ -28,6 +28,9 @@ type Config struct {
 	wire.Config
 	// Model is the served name; empty asks the server for its first one.
 	Model string
+	// Parser has the server parse its answers: render, generate and derender
+	// instead of /v1/completions, the answer whole, and Report.Message.
+	Parser bool
 }
 
 // Engine is one vLLM server.
@@ -69,6 +72,10 @@ func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(eng
 	if err := wire.CheckGrammar(req.Grammar, "json_object", "json_schema", "regex", "ebnf"); err != nil {
 		return a.Report, err
 	}
+	if e.cfg.Parser && len(req.Text) > 0 {
+		err := e.parsed(ctx, &req, a)
+		return a.Report, err
+	}
 	resp, err := e.wire.Post(ctx, "/v1/completions", req.Session, e.body(&req, a.prompt))
 	if err != nil {
 		return a.Report, err
@@ -76,22 +83,23 @@ func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(eng
 	err = a.read(resp)
 	resp.Close()
 	if err != nil && !a.over {
-		e.abort(ctx, &a.Tally.Request().ID)
+		e.abort(ctx, req.ID)
 	}
 	return a.Report, err
 }
 
 // abort tells the server that nobody waits for the answer. Closing the
 // connection cancels it, too; the path is there only with --enable-scale-out.
-func (e *Engine) abort(ctx context.Context, id *string) {
-	if *id == "" || !e.aborts.Load() {
+func (e *Engine) abort(ctx context.Context, id string) {
+	if id == "" || !e.aborts.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
 	o := wire.NewObject(nil)
-	// The server puts the name of the API before the id that it was given.
-	o.Texts("request_ids", []string{"cmpl-" + *id, "cmpl-" + *id + "-0"})
+	// The server puts the name of the API before the id that it was given, and
+	// the number of the prompt behind it.
+	o.Texts("request_ids", []string{"cmpl-" + id + "-0", "generate-tokens-" + id})
 	_, err := e.wire.Call(ctx, http.MethodPost, "/inference/v1/abort_requests", o.End())
 	var failed *engine.Error
 	if errors.As(err, &failed) && failed.Status == http.StatusNotFound {
@@ -102,11 +110,7 @@ func (e *Engine) abort(ctx context.Context, id *string) {
 func (e *Engine) body(req *engine.Request, prompt []byte) []byte {
 	s := &req.Sampling
 	o := wire.NewObject(make([]byte, 0, len(prompt)+512))
-	model := req.Model
-	if known := *e.model.Load(); known != "" {
-		model = known
-	}
-	o.Text("model", model)
+	o.Text("model", e.name(req))
 	o.Text("request_id", req.ID)
 	o.Raw("prompt", prompt)
 	// Null is up to the end of the context; left out it would be 16.
@@ -115,6 +119,34 @@ func (e *Engine) body(req *engine.Request, prompt []byte) []byte {
 	} else {
 		o.Raw("max_tokens", []byte("null"))
 	}
+	sampling(o, s)
+	o.Bool("skip_special_tokens", false)
+	// The sampled token's own logprob and no alternatives.
+	o.Int("logprobs", 0)
+	o.Bool("return_token_ids", true)
+	o.Bool("return_tokens_as_token_ids", true)
+	o.Bool("return_weight_versions", true)
+	o.Bool("add_special_tokens", false)
+	if req.RoutedFrom >= 0 {
+		o.Int("routed_experts_prompt_start", int64(req.RoutedFrom))
+	} else {
+		o.Bool("stream", true)
+		o.Object("stream_options", func(o *wire.Object) { o.Bool("include_usage", true) })
+	}
+	grammar(o, req.Grammar)
+	return o.End()
+}
+
+// name is what the server calls the model.
+func (e *Engine) name(req *engine.Request) string {
+	if known := *e.model.Load(); known != "" {
+		return known
+	}
+	return req.Model
+}
+
+// sampling writes what all paths spell the same.
+func sampling(o *wire.Object, s *engine.Sampling) {
 	o.Float("temperature", s.Temperature)
 	o.Float("top_p", s.TopP)
 	if s.TopK != nil {
@@ -131,21 +163,6 @@ func (e *Engine) body(req *engine.Request, prompt []byte) []byte {
 	if len(s.StopTokens) > 0 {
 		o.IDs("stop_token_ids", s.StopTokens)
 	}
-	o.Bool("skip_special_tokens", false)
-	// The sampled token's own logprob and no alternatives.
-	o.Int("logprobs", 0)
-	o.Bool("return_token_ids", true)
-	o.Bool("return_tokens_as_token_ids", true)
-	o.Bool("return_weight_versions", true)
-	o.Bool("add_special_tokens", false)
-	if req.RoutedFrom >= 0 {
-		o.Int("routed_experts_prompt_start", int64(req.RoutedFrom))
-	} else {
-		o.Bool("stream", true)
-		o.Object("stream_options", func(o *wire.Object) { o.Bool("include_usage", true) })
-	}
-	grammar(o, req.Grammar)
-	return o.End()
 }
 
 func grammar(o *wire.Object, g *engine.Grammar) {
@@ -279,6 +296,9 @@ func (a *answer) choice(raw []byte) error {
 }
 
 func (a *answer) logprobs(raw []byte, ids []uint32) ([]float32, error) {
+	if list, ok := rawjson.Get(raw, "content"); ok {
+		return content(list, ids, a.Tokens)
+	}
 	var out []float32
 	list, _ := rawjson.Get(raw, "token_logprobs")
 	for v := range rawjson.Elements(list) {

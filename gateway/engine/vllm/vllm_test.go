@@ -1,10 +1,20 @@
 package vllm_test
 
 import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/gateway/engine"
 	"turnlog.dev/gateway/engine/enginetest"
+	"turnlog.dev/gateway/engine/mock"
 	"turnlog.dev/gateway/engine/vllm"
 	"turnlog.dev/gateway/engine/wire"
 	"turnlog.dev/schema/event"
@@ -12,8 +22,185 @@ import (
 )
 
 func TestTheContractOfAnEngine(t *testing.T) {
-	enginetest.Run(t, demo.Tokenizer(), enginetest.Adapter{
-		Kind: "vllm", Proof: event.PromptProof_PROMPT_PROOF_ECHO, Versions: true, CountsTokens: true,
-		New: func(c wire.Config) (engine.Engine, error) { return vllm.New(vllm.Config{Config: c}) },
-	})
+	for _, parser := range []bool{false, true} {
+		a := enginetest.Adapter{
+			Kind: "vllm", Proof: event.PromptProof_PROMPT_PROOF_ECHO, Versions: true, CountsTokens: true,
+			Buffered: parser, Parses: parser, AbortPath: "/inference/v1/abort_requests",
+			New: func(c wire.Config) (engine.Engine, error) { return vllm.New(vllm.Config{Config: c, Parser: parser}) },
+		}
+		if parser {
+			a.Skip = []mock.FaultKind{mock.NoEnd}
+		}
+		t.Run(map[bool]string{false: "completions", true: "parser"}[parser], func(t *testing.T) { enginetest.Run(t, demo.Tokenizer(), a) })
+	}
+}
+
+// chat is a request for the server's own parser.
+func chat(prompt string) engine.Request {
+	return engine.Request{
+		ID: "r", Model: "mock", RoutedFrom: -1, Prompt: demo.Tokenizer().Encode(nil, prompt), Sampling: engine.Sampling{MaxTokens: 500},
+		Text: []byte(`{"model":"asked","messages":[{"role":"user","content":"something else"}],"tools":[{"type":"function","function":{"name":"look"}}],"top_logprobs":null,"stream":true,"stream_options":{"include_usage":true}}`),
+	}
+}
+
+// recorded is a mock of which the calls are kept.
+func recorded(t *testing.T, script mock.Script, change func(*mock.Config), fail string) (*vllm.Engine, *[]string) {
+	t.Helper()
+	cfg := mock.Config{Tokenizer: demo.Tokenizer(), Script: script}
+	if change != nil {
+		change(&cfg)
+	}
+	m, err := mock.New(cfg)
+	require.NoError(t, err)
+	var calls []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		calls = append(calls, r.URL.Path+" "+string(body))
+		if r.URL.Path == fail {
+			http.Error(w, `{"error":{"message":"as told","code":500}}`, http.StatusInternalServerError)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		m.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	e, err := vllm.New(vllm.Config{Config: wire.Config{URL: srv.URL}, Parser: true})
+	require.NoError(t, err)
+	return e, &calls
+}
+
+func TestTheServersParserGetsOurIDsAndGivesAMessage(t *testing.T) {
+	const text = "<think>\nHm.\n</think>\n\nI look.\n<tool_call>\n{\"name\": \"look\", \"arguments\": {\"at\": 1}}\n</tool_call>"
+	e, calls := recorded(t, mock.Always(mock.Say(text)), nil, "")
+	req := chat("<|im_start|>user\nour prompt<|im_end|>\n<|im_start|>assistant\n")
+	var ids []uint32
+	report, err := e.Generate(t.Context(), req, func(c engine.Chunk) error { ids = append(ids, c.IDs...); return nil })
+	require.NoError(t, err)
+	require.Equal(t, demo.Tokenizer().Encode(nil, text+"<|im_end|>"), ids)
+	require.JSONEq(t, `{"role":"assistant","content":"I look.","reasoning_content":"Hm.","tool_calls":[{"index":0,"id":"call_0","type":"function","function":{"name":"look","arguments":"{\"at\": 1}"}}]}`, string(report.Message))
+
+	require.Len(t, *calls, 3)
+	render, generate, derender := (*calls)[0], (*calls)[1], (*calls)[2]
+	require.Contains(t, render, `"top_logprobs":0`)
+	require.NotContains(t, render, `"stream":true`)
+	require.NotContains(t, render, "stream_options")
+	sent := string(wire.AppendIDs(nil, req.Prompt))
+	require.Contains(t, generate, `"token_ids":`+sent)
+	require.Contains(t, generate, `"stream":false`, "what render let through is forced off again")
+	require.Contains(t, derender, fmt.Sprintf(`"prompt_tokens":%d`, len(req.Prompt)))
+	require.Contains(t, derender, `"chat_request":{`)
+	require.Contains(t, derender, `"name":"look"`)
+}
+
+func TestAfterACallThatFailedNoOtherIsMade(t *testing.T) {
+	for i, path := range []string{"/v1/chat/completions/render", "/inference/v1/generate", "/v1/chat/completions/derender"} {
+		e, calls := recorded(t, mock.Always(mock.Say("x")), nil, path)
+		_, err := e.Generate(t.Context(), chat("x"), func(engine.Chunk) error { return nil })
+		require.Equal(t, engine.Failed, engine.ClassOf(err))
+		require.ErrorContains(t, err, "as told")
+		require.Len(t, *calls, i+1)
+	}
+	for _, kind := range []mock.FaultKind{mock.MissingLogprob, mock.NoLogprobs, mock.NoIDs} {
+		e, calls := recorded(t, mock.Always(mock.Reply{Text: "x y z", Fault: mock.Fault{Kind: kind}}), nil, "")
+		_, err := e.Generate(t.Context(), chat("x"), func(engine.Chunk) error { return nil })
+		require.Equal(t, engine.Broken, engine.ClassOf(err))
+		require.Len(t, *calls, 2, "no derender")
+	}
+}
+
+func TestAServerWithoutThePathsNamesTheFlag(t *testing.T) {
+	e, _ := recorded(t, nil, func(c *mock.Config) { c.NoScaleOut = true }, "")
+	_, err := e.Generate(t.Context(), chat("x"), func(engine.Chunk) error { return nil })
+	require.Equal(t, engine.Refused, engine.ClassOf(err))
+	require.ErrorContains(t, err, "--enable-scale-out")
+}
+
+func TestTheLogprobModeIsFoundOut(t *testing.T) {
+	for mode, want := range map[mock.Logprobs]event.LogprobKind{
+		mock.Raw: event.LogprobKind_LOGPROB_KIND_RAW, mock.Processed: event.LogprobKind_LOGPROB_KIND_PROCESSED,
+	} {
+		m, err := mock.New(mock.Config{Tokenizer: demo.Tokenizer(), Logprobs: mode, Script: mock.Always(mock.Say("x"))})
+		require.NoError(t, err)
+		srv := httptest.NewServer(m)
+		defer srv.Close()
+		e, err := vllm.New(vllm.Config{Config: wire.Config{URL: srv.URL}})
+		require.NoError(t, err)
+		info, err := e.Check(t.Context(), demo.Tokenizer())
+		require.NoError(t, err)
+		require.Equal(t, want, info.LogprobKind)
+		report, err := e.Generate(t.Context(), chat("x"), func(engine.Chunk) error { return nil })
+		require.NoError(t, err)
+		require.Equal(t, want, report.LogprobKind)
+	}
+}
+
+func TestAModelThatIsNotServedIsRefusedWithTheOnesThatAre(t *testing.T) {
+	m, err := mock.New(mock.Config{Tokenizer: demo.Tokenizer(), Model: "present"})
+	require.NoError(t, err)
+	srv := httptest.NewServer(m)
+	defer srv.Close()
+	e, err := vllm.New(vllm.Config{Config: wire.Config{URL: srv.URL}, Model: "absent"})
+	require.NoError(t, err)
+	_, err = e.Check(t.Context(), demo.Tokenizer())
+	require.Equal(t, engine.Refused, engine.ClassOf(err))
+	require.ErrorContains(t, err, "present")
+	require.ErrorContains(t, err, "absent")
+}
+
+// npyFile is what numpy.save writes.
+func npyFile(descr, shape string, data []byte) []byte {
+	header := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, shape)
+	header += strings.Repeat(" ", 64-(10+len(header)+1)%64) + "\n"
+	b := append([]byte("\x93NUMPY\x01\x00"), byte(len(header)), byte(len(header)>>8))
+	return append(append(b, header...), data...)
+}
+
+func TestRoutedExpertsComeAsTheServerSavedThem(t *testing.T) {
+	answer := func(file []byte) string {
+		return `{"choices":[{"index":0,"text":"x","token_ids":[5,6],"prompt_token_ids":[1,2,3],"logprobs":{"token_logprobs":[-1,-2],"tokens":["token_id:5","token_id:6"]},"finish_reason":"stop","routed_experts":"` +
+			base64.StdEncoding.EncodeToString(file) + `"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}`
+	}
+	var asked string
+	body := answer(npyFile("|u1", "3, 2, 2", make([]byte, 12)))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		asked = string(b)
+		_, _ = io.WriteString(w, body)
+	}))
+	defer srv.Close()
+	e, err := vllm.New(vllm.Config{Config: wire.Config{URL: srv.URL}})
+	require.NoError(t, err)
+	req := engine.Request{Prompt: []uint32{1, 2, 3}, RoutedFrom: 1}
+	report, err := e.Generate(t.Context(), req, func(engine.Chunk) error { return nil })
+	require.NoError(t, err)
+	require.Equal(t, &engine.Routed{Data: make([]byte, 12), DType: "uint8", Shape: []int64{3, 2, 2}, Start: 1}, report.Routed)
+	require.Contains(t, asked, `"routed_experts_prompt_start":1`)
+	require.NotContains(t, asked, `"stream":true`)
+
+	for _, file := range [][]byte{nil, []byte("junk"), npyFile("|u1", "3, 2, 2", make([]byte, 11)), npyFile("<f4", "3", make([]byte, 12))} {
+		body = answer(file)
+		_, err = e.Generate(t.Context(), req, func(engine.Chunk) error { return nil })
+		require.Equal(t, engine.Broken, engine.ClassOf(err))
+	}
+}
+
+func TestWhatTheClientAskedForIsSentAndNothingElse(t *testing.T) {
+	e, calls := recorded(t, mock.Always(mock.Say("x")), nil, "")
+	half, two, seed := 0.5, 2, int64(7)
+	_, err := e.Generate(t.Context(), engine.Request{
+		ID: "r1", Prompt: []uint32{1, 2}, RoutedFrom: -1,
+		Sampling: engine.Sampling{MaxTokens: 9, Temperature: &half, TopK: &two, Seed: &seed, Stop: []string{"a"}, StopTokens: []uint32{4}},
+		Grammar:  &engine.Grammar{Kind: "json_schema", Value: `{"type":"object"}`},
+	}, func(engine.Chunk) error { return nil })
+	require.NoError(t, err)
+	_, body, _ := strings.Cut((*calls)[0], " ")
+	require.JSONEq(t, `{"request_id":"r1","prompt":[1,2],"max_tokens":9,"temperature":0.5,"top_k":2,"seed":7,"stop":["a"],"stop_token_ids":[4],
+		"skip_special_tokens":false,"logprobs":0,"return_token_ids":true,"return_tokens_as_token_ids":true,"return_weight_versions":true,
+		"add_special_tokens":false,"stream":true,"stream_options":{"include_usage":true},"structured_outputs":{"json":{"type":"object"}}}`, body)
+
+	for _, g := range []engine.Grammar{{Kind: "lark"}, {Kind: "json_schema", Value: "{"}} {
+		_, err = e.Generate(t.Context(), engine.Request{Prompt: []uint32{1}, RoutedFrom: -1, Grammar: &g}, func(engine.Chunk) error { return nil })
+		require.Equal(t, engine.Refused, engine.ClassOf(err))
+	}
+	require.Len(t, *calls, 1, "a constraint that cannot be carried is not sent without it")
 }
