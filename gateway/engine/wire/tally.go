@@ -181,6 +181,9 @@ func Label(raw []byte) string {
 // value, and reports whether it did. An echoed prompt of 80,000 ids is found
 // by comparing bytes instead of being parsed.
 func Elide(data []byte, key string, value []byte) ([]byte, bool) {
+	if len(value) < len("null") {
+		return data, false // parsing it costs nothing
+	}
 	for at := 0; ; {
 		i := bytes.Index(data[at:], value)
 		if i < 0 {

@@ -85,6 +85,9 @@ func TestAnEchoedPromptIsElidedOnlyWhereItIsTheValueOfItsKey(t *testing.T) {
 		require.Equal(t, want, strings.ReplaceAll(string(got), ": null", ":null"))
 		require.NoError(t, rawjson.Valid(got))
 	}
+	got, ok := Elide([]byte(`{"prompt_token_ids":[1]}`), "prompt_token_ids", []byte("[1]"))
+	require.False(t, ok, "shorter than null")
+	require.Equal(t, `{"prompt_token_ids":[1]}`, string(got))
 	for _, data := range []string{`{"a":[1,2]}`, `{"a":"\"prompt_token_ids\":"}`, `{"prompt_token_ids":[1,3]}`} {
 		got, ok := Elide([]byte(data), "prompt_token_ids", []byte("[1,2]"))
 		require.False(t, ok)

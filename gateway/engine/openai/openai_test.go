@@ -1,0 +1,187 @@
+package openai_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"turnlog.dev/gateway/engine"
+	"turnlog.dev/gateway/engine/mock"
+	"turnlog.dev/gateway/engine/openai"
+	"turnlog.dev/gateway/engine/wire"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/tokenizer/demo"
+)
+
+func start(t *testing.T, cfg mock.Config) (*mock.Server, *openai.Engine) {
+	t.Helper()
+	cfg.Tokenizer = demo.Tokenizer()
+	m, err := mock.New(cfg)
+	require.NoError(t, err)
+	srv := httptest.NewServer(m)
+	t.Cleanup(srv.Close)
+	e, err := openai.New(openai.Config{Config: wire.Config{URL: srv.URL}})
+	require.NoError(t, err)
+	return m, e
+}
+
+func request() engine.Request {
+	return engine.Request{
+		ID: "r", Model: "mock", RoutedFrom: -1, Sampling: engine.Sampling{MaxTokens: 500},
+		Text: []byte(`{"model":"asked","messages":[{"role":"user","content":"Hello there"}],"temperature":0.3}`),
+	}
+}
+
+type got struct {
+	text, reasoning strings.Builder
+	ids             []uint32
+	logprobs        []float32
+	chunks          int
+}
+
+func (g *got) emit(c engine.Chunk) error {
+	g.text.WriteString(c.Text)
+	g.reasoning.WriteString(c.Reasoning)
+	g.ids = append(g.ids, c.IDs...)
+	g.logprobs = append(g.logprobs, c.Logprobs...)
+	g.chunks++
+	return nil
+}
+
+func TestTextIsStreamedAndTheMessageIsWhole(t *testing.T) {
+	const text = "<think>\nHm, naïve 世界.\n</think>\n\nI will look at it.\n<tool_call>\n{\"name\": \"look\", \"arguments\": {\"at\": 1}}\n</tool_call>\n<tool_call>\n{\"name\": \"b\", \"arguments\": {}}\n</tool_call>"
+	m, e := start(t, mock.Config{Script: mock.Always(mock.Say(text)), NonCanonical: 0.2})
+	var g got
+	report, err := e.Generate(t.Context(), request(), g.emit)
+	require.NoError(t, err)
+	require.Equal(t, "I will look at it.", g.text.String())
+	require.Greater(t, g.chunks, 3)
+	require.Empty(t, g.ids, "they were not asked for")
+	require.Equal(t, "stop", report.FinishReason)
+	require.Equal(t, event.PromptProof_PROMPT_PROOF_NONE, report.Proof)
+	require.Equal(t, len(m.Journal().All()[0].Prompt), report.PromptTokens)
+	require.JSONEq(t, `{"role":"assistant","content":"I will look at it.","reasoning_content":"Hm, naïve 世界.","tool_calls":[
+		{"id":"call_0","type":"function","function":{"name":"look","arguments":"{\"at\": 1}"}},
+		{"id":"call_1","type":"function","function":{"name":"b","arguments":"{}"}}]}`, string(report.Message))
+}
+
+func TestIDsAndLogprobsAreKeptWhereTheServerReturnsAllOfThem(t *testing.T) {
+	m, e := start(t, mock.Config{Script: mock.Always(mock.Say("An answer of several tokens.")), NonCanonical: 0.3})
+	info, err := e.Check(t.Context(), demo.Tokenizer())
+	require.NoError(t, err)
+	require.Equal(t, engine.Info{Kind: "openai", Model: "mock", ContextLength: 1 << 17, TextOnly: true}, info)
+	var g got
+	_, err = e.Generate(t.Context(), request(), g.emit)
+	require.NoError(t, err)
+	sampled := m.Journal().All()
+	last := sampled[len(sampled)-1]
+	require.Equal(t, last.Completion, g.ids)
+	require.Equal(t, last.Logprobs, g.logprobs)
+
+	_, e = start(t, mock.Config{Script: mock.Always(mock.Reply{Text: "An answer of several tokens.", Fault: mock.Fault{Kind: mock.WrongCount}})})
+	_, err = e.Check(t.Context(), demo.Tokenizer())
+	require.NoError(t, err)
+	g = got{}
+	_, err = e.Generate(t.Context(), request(), g.emit)
+	require.NoError(t, err)
+	require.Empty(t, g.ids, "the server counts more than it lists")
+	require.NotEmpty(t, g.text.String())
+}
+
+func TestAServerThatKnowsNoExtrasIsAskedForNone(t *testing.T) {
+	_, e := start(t, mock.Config{Strict: true, Script: mock.Always(mock.Say("yes"))})
+	_, err := e.Check(t.Context(), demo.Tokenizer())
+	require.NoError(t, err)
+	var g got
+	_, err = e.Generate(t.Context(), request(), g.emit)
+	require.NoError(t, err)
+	require.Equal(t, "yes", g.text.String())
+	require.Empty(t, g.ids)
+}
+
+func TestOnlyWhatIsOursIsReplacedInTheRequest(t *testing.T) {
+	var asked string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		asked = string(b)
+		require.Equal(t, "Bearer upstream", r.Header.Get("Authorization"))
+		_, _ = io.WriteString(w, `{"choices":[{"index":0,"message":{"role":"assistant","content":"whole"},"finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":1}}`)
+	}))
+	defer srv.Close()
+	e, err := openai.New(openai.Config{Config: wire.Config{URL: srv.URL, APIKey: "upstream"}, Model: "there"})
+	require.NoError(t, err)
+	half := 0.5
+	req := request()
+	req.Text = []byte(`{"model":"asked", "messages": [ {"role":"user","content":"x", "extra": 1.50} ], "stream":false,"n":4,"temperature":1,"max_tokens":3,"tools":[{"b":1,"a":2}],"user":"u"}`)
+	req.Sampling.Temperature = &half
+	req.Grammar = &engine.Grammar{Kind: "json_schema", Value: `{"type":"object"}`}
+	report, err := e.Generate(t.Context(), req, (&got{}).emit)
+	require.NoError(t, err)
+	require.Equal(t, "length", report.FinishReason)
+	require.JSONEq(t, `{"role":"assistant","content":"whole"}`, string(report.Message))
+	require.Contains(t, asked, `"messages": [ {"role":"user","content":"x", "extra": 1.50} ]`, "byte for byte")
+	require.JSONEq(t, `{"model":"there","messages":[{"role":"user","content":"x","extra":1.50}],"tools":[{"b":1,"a":2}],"stream":true,"stream_options":{"include_usage":true},
+		"max_completion_tokens":500,"temperature":0.5,"response_format":{"type":"json_schema","json_schema":{"name":"answer","schema":{"type":"object"}}}}`, asked)
+}
+
+func TestFailuresHaveTheirClass(t *testing.T) {
+	for kind, class := range map[mock.FaultKind]engine.Class{
+		mock.Cut: engine.Unreachable, mock.NoEnd: engine.Unreachable, mock.ErrorEvent: engine.Failed, mock.Garbage: engine.Broken, mock.Abort: engine.Failed,
+	} {
+		_, e := start(t, mock.Config{Script: mock.Always(mock.Reply{Text: "some words are said", Fault: mock.Fault{Kind: kind, After: 2}})})
+		_, err := e.Generate(t.Context(), request(), (&got{}).emit)
+		require.Equal(t, class, engine.ClassOf(err), kind)
+	}
+	_, e := start(t, mock.Config{Script: mock.Always(mock.Reply{Fault: mock.Fault{Kind: mock.Status, Status: 429, RetryAfter: 2 * time.Second}})})
+	_, err := e.Generate(t.Context(), request(), (&got{}).emit)
+	require.Equal(t, engine.Overloaded, engine.ClassOf(err))
+	req := request()
+	req.Text = nil
+	_, err = e.Generate(t.Context(), req, (&got{}).emit)
+	require.Equal(t, engine.Refused, engine.ClassOf(err))
+}
+
+func TestAStreamOfCallsIsJoinedAndOneThatMakesNoSenseIsBroken(t *testing.T) {
+	event := func(delta, finish string) string {
+		return `data: {"choices":[{"index":0,"delta":` + delta + `,"finish_reason":` + finish + "}]}\n\n"
+	}
+	for name, c := range map[string]struct {
+		stream, message string
+	}{
+		"parts": {
+			event(`{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":""}}]}`, "null") +
+				event(`{"tool_calls":[{"index":0,"function":{"arguments":"{\"x\":"}}]}`, "null") +
+				event(`{"tool_calls":[{"index":0,"function":{"arguments":"1}"}},{"index":1,"id":"b","function":{"name":"g","arguments":"{}"}}]}`, "null") +
+				event(`{}`, `"tool_calls"`),
+			`{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}},{"id":"b","type":"function","function":{"name":"g","arguments":"{}"}}]}`,
+		},
+		"reasoning under both names": {event(`{"reasoning":"r","reasoning_content":"r"}`, "null") + event(`{"content":"c"}`, `"stop"`), `{"role":"assistant","content":"c","reasoning_content":"r"}`},
+		"a refusal":                  {event(`{"refusal":"no"}`, `"content_filter"`), `{"role":"assistant","content":null,"refusal":"no"}`},
+		"a gap in the calls":         {event(`{"tool_calls":[{"index":3,"function":{"name":"f"}}]}`, `"stop"`), ""},
+		"an index that is none":      {event(`{"tool_calls":[{"index":-1,"function":{"name":"f"}}]}`, `"stop"`), ""},
+		"content that is no text":    {event(`{"content":[{"type":"text"}]}`, `"stop"`), ""},
+		"nothing":                    {event(`{}`, `"stop"`), ""},
+		"another reason":             {event(`{"content":"x"}`, `"tired"`), ""},
+		"a second choice":            {`data: {"choices":[{"index":1,"delta":{"content":"x"},"finish_reason":"stop"}]}` + "\n\n", ""},
+	} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, c.stream+"data: [DONE]\n\n")
+		}))
+		e, err := openai.New(openai.Config{Config: wire.Config{URL: srv.URL}})
+		require.NoError(t, err)
+		report, err := e.Generate(t.Context(), request(), (&got{}).emit)
+		if c.message == "" {
+			require.Equal(t, engine.Broken, engine.ClassOf(err), name)
+		} else {
+			require.NoError(t, err, name)
+			require.JSONEq(t, c.message, string(report.Message), name)
+		}
+		srv.Close()
+	}
+}
