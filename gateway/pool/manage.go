@@ -170,7 +170,7 @@ func (p *Pool) Stats() Stats {
 			state = "resting"
 		}
 		s.Replicas = append(s.Replicas, ReplicaStats{
-			Name: r.name, Engine: r.kind, State: state, Reason: r.reason,
+			Name: r.name, Engine: r.kindNow(), State: state, Reason: r.reason,
 			InFlight: r.inflight, Waiting: r.queue.n, Served: r.served, Failed: r.failed,
 		})
 	}

@@ -121,7 +121,8 @@ var (
 // Replica is one engine under the name that turns are recorded with.
 type Replica struct {
 	Name string
-	// Kind is the engine's, for the record: sglang, vllm, ...
+	// Kind is the engine's, for the record: sglang, vllm, ... Where it is empty,
+	// what the check says is recorded.
 	Kind   string
 	Engine engine.Engine
 }
@@ -197,6 +198,7 @@ func (p *Pool) Generate(ctx context.Context, req engine.Request, emit func(engin
 		res.Backend, res.Engine = r.name, r.kind
 		var got event.Attempt
 		if err = p.verify(ctx, r); err == nil {
+			res.Engine = p.kindOf(r)
 			res.Report, err = r.engine.Generate(ctx, req, func(c engine.Chunk) error {
 				got.Ids = event.AppendIDs(got.Ids, c.IDs)
 				got.Logprobs = event.AppendFloats(got.Logprobs, c.Logprobs)

@@ -157,6 +157,20 @@ func (p *Pool) verify(ctx context.Context, r *replica) error {
 	return nil
 }
 
+func (p *Pool) kindOf(r *replica) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return r.kindNow()
+}
+
+// kindNow is the configured kind, or what the check said.
+func (r *replica) kindNow() string {
+	if r.kind == "" && r.info != nil {
+		return r.info.Kind
+	}
+	return r.kind
+}
+
 func class(i *engine.Info) string {
 	if i.TextOnly {
 		return i.Kind + " with text in"

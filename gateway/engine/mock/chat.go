@@ -108,7 +108,7 @@ func (f chat) chunk(dst []byte, a *answer, from, to int) []byte {
 	}
 	dst = append(dst, "}]}\n\n"...)
 	if last && a.usage {
-		dst = completions{f.s}.usage(append(f.head(append(dst, "data: "...), "chat.completion.chunk"), ']'), a)
+		dst = completions(f).usage(append(f.head(append(dst, "data: "...), "chat.completion.chunk"), ']'), a)
 		dst = append(dst, "}\n\n"...)
 	}
 	return dst
@@ -131,9 +131,9 @@ func (f chat) whole(dst []byte, a *answer) []byte {
 		dst = a.appendIDs(append(dst, `,"response_token_ids":`...), 0, len(a.ids))
 	}
 	if a.meta {
-		dst = sglang{f.s}.meta(append(dst, `,"meta_info":`...), a, 0, len(a.ids), true)
+		dst = sglang(f).meta(append(dst, `,"meta_info":`...), a, 0, len(a.ids), true)
 	}
-	return append(completions{f.s}.usage(append(dst, "}]"...), a), '}')
+	return append(completions(f).usage(append(dst, "}]"...), a), '}')
 }
 
 // rest are reasoning and calls.

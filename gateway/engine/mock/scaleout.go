@@ -159,7 +159,7 @@ func (f generation) whole(dst []byte, a *answer) []byte {
 	if a.echo && a.fault.Kind != NoPromptEcho {
 		dst = wire.AppendIDs(append(dst, `,"prompt_token_ids":`...), a.shown)
 	}
-	return append(completions{f.s}.usage(dst, a), '}')
+	return append(completions(f).usage(dst, a), '}')
 }
 
 func (generation) fail(dst []byte, status int, message string) []byte {

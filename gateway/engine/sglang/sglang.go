@@ -208,7 +208,6 @@ type answer struct {
 	// and no spans told where.
 	label string
 	mixed bool
-	spans bool
 }
 
 func (a *answer) read(resp *wire.Response) error {

@@ -131,7 +131,7 @@ func (c *Client) do(ctx context.Context, method, path, session string, body []by
 	if c.key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.key)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.http.Do(req) //nolint:bodyclose // Response.Close closes it
 	if err != nil {
 		err = r.fault(c.base, err)
 		r.Close()
