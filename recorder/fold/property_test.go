@@ -19,7 +19,7 @@ const programs = 400
 
 func run(t *testing.T, policy fold.Policy, entries []journal.Entry) []*event.TrajectoryUpdate {
 	t.Helper()
-	s := fold.New(entries[0].Event.GetSession(), policy, fold.Aids{})
+	s := fold.New(entries[0].Event.GetSession(), policy, thinking)
 	var out []*event.TrajectoryUpdate
 	for _, e := range entries {
 		u, err := s.Apply(e)
@@ -32,12 +32,23 @@ func run(t *testing.T, policy fold.Policy, entries []journal.Entry) []*event.Tra
 	return out
 }
 
+// thinking is a model that thinks in the middle of its answers.
+var thinking = fold.Aids{Models: thinker{}}
+
+type thinker struct{ toy }
+
+func (t thinker) Open(fold.ModelRef) (fold.Model, error) { return t, nil }
+
+func (thinker) Reasoning(ids []uint32) []fold.Range {
+	return []fold.Range{{Start: len(ids) / 3, End: len(ids) - len(ids)/4}}
+}
+
 // policies are the default and its opposite.
 func policies() []fold.Policy {
 	other := fold.DefaultPolicy()
 	other.Classes = map[string]fold.Use{fold.ClassMain: fold.Train, fold.ClassSide: fold.Train}
 	other.Abandoned, other.Undelivered = fold.Train, fold.Train
-	other.CutOff, other.RewrittenCalls = fold.Mask, fold.Mask
+	other.CutOff, other.RewrittenCalls, other.Reasoning = fold.Mask, fold.Mask, fold.Mask
 	return []fold.Policy{fold.DefaultPolicy(), other}
 }
 
@@ -92,7 +103,7 @@ func TestARestartAtAnyEventGoesOnTheSame(t *testing.T) {
 		entries := sessiontest.Entries(sessiontest.Duplicate(rng, s.Events))
 		want := run(t, p, entries)
 		cut := rng.IntN(len(entries))
-		st := fold.New(s.ID, p, fold.Aids{})
+		st := fold.New(s.ID, p, thinking)
 		for i, e := range entries {
 			if i < cut && len(want) > 0 && want[0].GetInput().GetEvent() == e.Event.GetId() {
 				require.NoError(t, st.Adopt(e, want[0]))

@@ -262,7 +262,7 @@ func (s *session) append(ctx context.Context, id string, e journal.Entry, u *eve
 	case err != nil:
 		return fmt.Errorf("recorder: append: %w", err)
 	case tip.Count != s.out.Count+1:
-		// It was there, followed by others.
+		// It was there, but not where this state would put it.
 		return errMoved
 	}
 	s.out = tip

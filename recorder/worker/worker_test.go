@@ -291,6 +291,79 @@ func TestAZombieChangesNothing(t *testing.T) {
 	}
 }
 
+func TestAZombieGoesOnWhereItsSuccessorDied(t *testing.T) {
+	for after := 1; after < 80; after += 11 {
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, random(8)...)
+				// The first worker holds all entries and freezes over them.
+				frozen := make(chan struct{})
+				deps := r.deps(r.out)
+				subs := &handover{Journal: r.turns}
+				deps.Turns = subs
+				deps.Fault = func(at worker.Point) {
+					if at == worker.PointFolded {
+						<-frozen
+					}
+				}
+				cfg := config("recorder")
+				cfg.Batch = 1000
+				zombie, err := worker.New(cfg, deps)
+				require.NoError(t, err)
+				done := make(chan error, 1)
+				go func() { done <- zombie.Run(t.Context()) }()
+				synctest.Wait()
+				subs.closeAll()
+				// Its successor does a part of them.
+				p := &plug{}
+				successor := r.deps(powered{r.out, p})
+				successor.Turns = powered{r.turns, p}
+				var mu sync.Mutex
+				passed := 0
+				successor.Fault = func(at worker.Point) {
+					mu.Lock()
+					defer mu.Unlock()
+					if at == worker.PointAppended {
+						if passed++; passed == after {
+							p.pull()
+						}
+					}
+				}
+				r.run("recorder", successor, nil)
+				require.ErrorIs(t, p.check(), journal.ErrClosed)
+				// Whatever the zombie finds there, it completes.
+				close(frozen)
+				require.ErrorIs(t, <-done, journal.ErrClosed)
+				require.NotZero(t, zombie.Stats().Conflicts+zombie.Stats().Updates)
+				r.run("recorder", r.deps(r.out), nil)
+				r.requireSame()
+			})
+		})
+	}
+}
+
+func TestARowThatCouldNotBeWrittenIsWrittenByTheSuccessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sessiontest.New("s1")
+		s.Close("completed")
+		r := newRig(t, s)
+		deps := r.deps(r.out)
+		deps.Registry = down{}
+		r.run("recorder", deps, nil)
+		r.requireSame()
+		r.run("recorder", r.deps(r.out), nil)
+		row, ok, err := r.registry.Get(t.Context(), "s1")
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, registry.Closed, row.State)
+	})
+}
+
+// down is a registry that is away.
+type down struct{}
+
+func (down) Put(context.Context, registry.Session) error { return journal.ErrUnavailable }
+
 // handover is a log that can take its partitions away.
 type handover struct {
 	journal.Journal
