@@ -56,8 +56,7 @@ func (a *api) chatStream(c *echo.Context, req gateway.Request, opt openaichat.Op
 	if err != nil {
 		return a.failStream(c, s, err)
 	}
-	a.deps.Fault("chat.before_release")
-	a.delivered(c, req.Session, s.Finish(answers), answers...)
+	a.deliver(c, req.Session, func() error { return s.Finish(answers) }, answers...)
 	return nil
 }
 

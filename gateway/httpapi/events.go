@@ -27,8 +27,7 @@ func (a *api) serve(c *echo.Context, req gateway.Request, open func(write func([
 	if err != nil {
 		return a.failStream(c, s, err)
 	}
-	a.deps.Fault("chat.before_release")
-	a.delivered(c, req.Session, s.Finish(answer), answer)
+	a.deliver(c, req.Session, func() error { return s.Finish(answer) }, answer)
 	return nil
 }
 
@@ -50,23 +49,28 @@ func (a *api) failStream(c *echo.Context, s interface {
 
 // release writes committed answers as one body.
 func (a *api) release(c *echo.Context, sess string, body []byte, answers ...*gateway.Answer) error {
-	a.deps.Fault("chat.before_release")
 	for _, answer := range answers {
 		c.Response().Header().Add("Turnlog-Turn", answer.Turn)
 	}
-	err := c.JSONBlob(http.StatusOK, body)
-	if err == nil {
-		err = http.NewResponseController(c.Response()).Flush()
-	}
-	a.delivered(c, sess, err, answers...)
+	a.deliver(c, sess, func() error {
+		if err := c.JSONBlob(http.StatusOK, body); err != nil {
+			return err
+		}
+		return http.NewResponseController(c.Response()).Flush()
+	}, answers...)
 	return nil
 }
 
-// delivered records committed answers that did not reach the client.
-func (a *api) delivered(c *echo.Context, sess string, err error, answers ...*gateway.Answer) {
+// deliver gives committed answers to the client, and records those that it
+// could not give: the client had gone before, or the write failed. A client
+// that leaves after the write, as many do that have read the last event, has
+// got its answer.
+func (a *api) deliver(c *echo.Context, sess string, write func() error, answers ...*gateway.Answer) {
+	a.deps.Fault("chat.before_release")
 	ctx := c.Request().Context()
+	err := ctx.Err()
 	if err == nil {
-		err = ctx.Err()
+		err = write()
 	}
 	if err == nil {
 		return
