@@ -43,8 +43,11 @@ func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
 // ParseHash reads what String wrote.
 func ParseHash(s string) (h Hash, err error) {
-	if n, err := hex.Decode(h[:], []byte(s)); err != nil || n != len(h) {
-		return Hash{}, fmt.Errorf("event: %q is no hash", s)
+	if len(s) != hex.EncodedLen(len(h)) {
+		return Hash{}, fmt.Errorf("event: %.80q is no hash", s)
+	}
+	if _, err := hex.Decode(h[:], []byte(s)); err != nil {
+		return Hash{}, fmt.Errorf("event: %q is no hash: %w", s, err)
 	}
 	return h, nil
 }

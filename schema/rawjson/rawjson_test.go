@@ -3,7 +3,6 @@ package rawjson_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 
@@ -28,7 +27,7 @@ func TestDepthIsLimited(t *testing.T) {
 	deep := func(n int) []byte { return []byte(strings.Repeat("[", n) + strings.Repeat("]", n)) }
 	require.NoError(t, rawjson.Valid(deep(rawjson.MaxDepth)))
 	var syntax *rawjson.SyntaxError
-	require.True(t, errors.As(rawjson.Valid(deep(rawjson.MaxDepth+1)), &syntax))
+	require.ErrorAs(t, rawjson.Valid(deep(rawjson.MaxDepth+1)), &syntax)
 	require.Equal(t, rawjson.MaxDepth, syntax.Offset)
 }
 

@@ -1,0 +1,156 @@
+package event_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"turnlog.dev/schema/event"
+)
+
+// Golden files hold, for each kind, an event as version 1 wrote it and what it
+// says. They are never written again: -update adds those of new kinds.
+var update = flag.Bool("update", false, "write golden files that are missing")
+
+const golden = "testdata/v1"
+
+var kinds = []event.Kind{
+	event.KindSessionOpened, event.KindTurnCommitted, event.KindTurnAborted, event.KindDeliveryFailed,
+	event.KindRewardAssigned, event.KindAnnotated, event.KindSessionClosed, event.KindRunOpened,
+	event.KindWeightsUpdated, event.KindTrajectoryUpdate,
+}
+
+func TestEventsOfVersionOneAreReadForEver(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(string(kind), func(t *testing.T) {
+			file := filepath.Join(golden, string(kind))
+			body, err := os.ReadFile(file + ".bin")
+			if errors.Is(err, os.ErrNotExist) && *update {
+				body = write(t, kind, file)
+			} else {
+				require.NoError(t, err)
+			}
+
+			got, err := event.Decode(body)
+			require.NoError(t, err)
+			require.Equal(t, kind, got.Kind())
+			text, err := os.ReadFile(file + ".json")
+			require.NoError(t, err)
+			want := new(event.Event)
+			require.NoError(t, protojson.Unmarshal(text, want))
+			require.True(t, proto.Equal(want, got), "says something else than %s.json", file)
+
+			again, err := event.Encode(got)
+			require.NoError(t, err)
+			require.Equal(t, body, again, "an event that is appended again must be the same bytes")
+		})
+	}
+}
+
+func TestEveryKindHasAGoldenFile(t *testing.T) {
+	fields := (&event.Event{}).ProtoReflect().Descriptor().Oneofs().ByName("body").Fields()
+	require.Len(t, kinds, fields.Len())
+	for i, kind := range kinds {
+		require.Equal(t, string(fields.Get(i).Name()), string(kind), "a kind is named as its field")
+	}
+}
+
+func write(t *testing.T, kind event.Kind, file string) []byte {
+	t.Helper()
+	e := sample(kind)
+	body, err := event.Encode(e)
+	require.NoError(t, err)
+	text, err := protojson.MarshalOptions{Multiline: true}.Marshal(e)
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(golden, 0o755))
+	require.NoError(t, os.WriteFile(file+".bin", body, 0o600))
+	require.NoError(t, os.WriteFile(file+".json", append(text, '\n'), 0o600))
+	return body
+}
+
+// sample is an event of a kind with every field set.
+func sample(kind event.Kind) *event.Event {
+	e := new(event.Event)
+	m := e.ProtoReflect()
+	body := m.Descriptor().Oneofs().ByName("body")
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		if f := fields.Get(i); f.ContainingOneof() != body {
+			set(m, f)
+		}
+	}
+	set(m, m.Descriptor().Fields().ByName(protoreflect.Name(kind)))
+	e.Schema = event.Major
+	return e
+}
+
+// fill sets every field of a message; of alternatives, the one with the given
+// number in its list.
+func fill(m protoreflect.Message, alternative int) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if o := f.ContainingOneof(); o != nil && o.Fields().Get(alternative%o.Fields().Len()) != f {
+			continue
+		}
+		set(m, f)
+	}
+}
+
+func set(m protoreflect.Message, f protoreflect.FieldDescriptor) {
+	switch {
+	case f.IsMap():
+		m.Mutable(f).Map().Set(protoreflect.ValueOfString("b").MapKey(), scalar(f.MapValue(), 2))
+		m.Mutable(f).Map().Set(protoreflect.ValueOfString("a").MapKey(), scalar(f.MapValue(), 1))
+	case f.IsList() && f.Kind() == protoreflect.MessageKind:
+		count := 2
+		if o := f.Message().Oneofs(); o.Len() > 0 {
+			count = o.Get(0).Fields().Len()
+		}
+		for i := range count {
+			fill(m.Mutable(f).List().AppendMutable().Message(), i)
+		}
+	case f.IsList():
+		m.Mutable(f).List().Append(scalar(f, 1))
+		m.Mutable(f).List().Append(scalar(f, 2))
+	case f.Kind() == protoreflect.MessageKind:
+		fill(m.Mutable(f).Message(), 0)
+	default:
+		m.Set(f, scalar(f, 1))
+	}
+}
+
+// scalar is a value that tells its field, and the nth from others.
+func scalar(f protoreflect.FieldDescriptor, n int) protoreflect.Value {
+	number := int(f.Number())*100 + n
+	switch f.Kind() {
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(true)
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(n))
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(int32(number))
+	case protoreflect.Int64Kind:
+		return protoreflect.ValueOfInt64(int64(number))
+	case protoreflect.Uint32Kind:
+		return protoreflect.ValueOfUint32(uint32(number))
+	case protoreflect.Uint64Kind:
+		return protoreflect.ValueOfUint64(uint64(number))
+	case protoreflect.DoubleKind:
+		return protoreflect.ValueOfFloat64(float64(number) / 8)
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString(string(f.Name()))
+	case protoreflect.BytesKind: // numbers, a hash or JSON: bytes of any value
+		return protoreflect.ValueOfBytes(binary.LittleEndian.AppendUint64(nil, 0xff00_0000_0000+uint64(number)))
+	default:
+		panic("a field of kind " + f.Kind().String())
+	}
+}
