@@ -28,7 +28,7 @@ const version = "turnlog bpe 1"
 
 // maxID bounds token ids, so that a hostile file cannot ask for 4 billion of
 // them. The largest vocabularies have about 300,000.
-const maxID = 1 << 24
+const maxID = 1 << 22
 
 // normalization is what happens to the text between added tokens.
 type normalization uint8
