@@ -14,8 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/recorder/deadletter"
+	"turnlog.dev/recorder/fold"
 	"turnlog.dev/recorder/registry"
+	"turnlog.dev/recorder/replay"
 	"turnlog.dev/recorder/sessiontest"
+	"turnlog.dev/recorder/verify"
 	"turnlog.dev/recorder/worker"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
@@ -291,52 +294,78 @@ func TestAZombieChangesNothing(t *testing.T) {
 	}
 }
 
+// relay lets a worker freeze over all entries, another do some of them and
+// die, and the first go on.
+func (r *rig) relay(after int, second fold.Policy) {
+	t := r.t
+	frozen := make(chan struct{})
+	deps := r.deps(r.out)
+	subs := &handover{Journal: r.turns}
+	deps.Turns = subs
+	deps.Fault = func(at worker.Point) {
+		if at == worker.PointFolded {
+			<-frozen
+		}
+	}
+	cfg := config("recorder")
+	cfg.Batch = 1000
+	zombie, err := worker.New(cfg, deps)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- zombie.Run(t.Context()) }()
+	synctest.Wait()
+	subs.closeAll()
+
+	p := &plug{}
+	successor := r.deps(powered{r.out, p})
+	successor.Turns = powered{r.turns, p}
+	var mu sync.Mutex
+	passed := 0
+	successor.Fault = func(at worker.Point) {
+		mu.Lock()
+		defer mu.Unlock()
+		if at == worker.PointAppended {
+			if passed++; passed == after {
+				p.pull()
+			}
+		}
+	}
+	r.run("recorder", successor, func(c *worker.Config) { c.Policy = second })
+	require.ErrorIs(t, p.check(), journal.ErrClosed)
+
+	// It holds all entries, and nobody else will see to them.
+	close(frozen)
+	require.ErrorIs(t, <-done, journal.ErrClosed)
+}
+
 func TestAZombieGoesOnWhereItsSuccessorDied(t *testing.T) {
 	for after := 1; after < 80; after += 11 {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, random(8)...)
-				// The first worker holds all entries and freezes over them.
-				frozen := make(chan struct{})
-				deps := r.deps(r.out)
-				subs := &handover{Journal: r.turns}
-				deps.Turns = subs
-				deps.Fault = func(at worker.Point) {
-					if at == worker.PointFolded {
-						<-frozen
-					}
-				}
-				cfg := config("recorder")
-				cfg.Batch = 1000
-				zombie, err := worker.New(cfg, deps)
-				require.NoError(t, err)
-				done := make(chan error, 1)
-				go func() { done <- zombie.Run(t.Context()) }()
-				synctest.Wait()
-				subs.closeAll()
-				// Its successor does a part of them.
-				p := &plug{}
-				successor := r.deps(powered{r.out, p})
-				successor.Turns = powered{r.turns, p}
-				var mu sync.Mutex
-				passed := 0
-				successor.Fault = func(at worker.Point) {
-					mu.Lock()
-					defer mu.Unlock()
-					if at == worker.PointAppended {
-						if passed++; passed == after {
-							p.pull()
-						}
-					}
-				}
-				r.run("recorder", successor, nil)
-				require.ErrorIs(t, p.check(), journal.ErrClosed)
-				// Whatever the zombie finds there, it completes.
-				close(frozen)
-				require.ErrorIs(t, <-done, journal.ErrClosed)
-				require.NotZero(t, zombie.Stats().Conflicts+zombie.Stats().Updates)
-				r.run("recorder", r.deps(r.out), nil)
+				r.relay(after, fold.DefaultPolicy())
 				r.requireSame()
+			})
+		})
+	}
+}
+
+func TestAZombieAdoptsWhatItsSuccessorJudgedOtherwise(t *testing.T) {
+	other := fold.DefaultPolicy()
+	other.Classes = map[string]fold.Use{fold.ClassSide: fold.Train}
+	for after := 1; after < 80; after += 11 {
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, random(8)...)
+				r.relay(after, other)
+				var ids []string
+				for _, s := range r.sessions {
+					ids = append(ids, s.ID)
+				}
+				report, err := verify.Run(t.Context(), r.turns, r.out, replay.These(ids...), verify.Options{})
+				require.NoError(t, err)
+				require.Empty(t, report.Findings)
+				require.Equal(t, uint64(distinct(r.sessions)), report.Events)
 			})
 		})
 	}
