@@ -1,0 +1,238 @@
+package openaichat_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"turnlog.dev/gateway/dialect/dialecttest"
+	"turnlog.dev/gateway/engine"
+	"turnlog.dev/schema/rawjson"
+	"turnlog.dev/schema/tree"
+)
+
+const path = "/v1/chat/completions"
+
+func get(t *testing.T, body string, keys ...string) string {
+	t.Helper()
+	raw := []byte(body)
+	for _, k := range keys {
+		if rawjson.KindOf(raw) == rawjson.Array {
+			for e := range rawjson.Elements(raw) {
+				raw = e
+				break
+			}
+		}
+		v, ok := rawjson.Get(raw, k)
+		require.True(t, ok, "no %s in %s", k, body)
+		raw = v
+	}
+	if rawjson.KindOf(raw) == rawjson.String {
+		return rawjson.Text(raw)
+	}
+	return string(raw)
+}
+
+func TestBadInputIsRefusedInOpenAIsShapeAndLeavesNoTurn(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{Window: 200})
+	user := `"messages":[{"role":"user","content":"hi"}]`
+	for name, c := range map[string]struct {
+		body, param string
+	}{
+		"empty body":             {``, ""},
+		"no JSON":                {`{"model":`, ""},
+		"no object":              {`[1]`, ""},
+		"trailing text":          {`{` + user + `} x`, ""},
+		"too deep":               {`{"messages":` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `}`, ""},
+		"no messages":            {`{"model":"m"}`, "messages"},
+		"null messages":          {`{"messages":null}`, "messages"},
+		"empty messages":         {`{"messages":[]}`, "messages"},
+		"messages an object":     {`{"messages":{}}`, "messages"},
+		"messages a number":      {`{"messages":3}`, "messages"},
+		"message a string":       {`{"messages":["hi"]}`, "messages[0]"},
+		"no role":                {`{"messages":[{"content":"hi"}]}`, "messages[0].role"},
+		"role a number":          {`{"messages":[{"role":1,"content":"hi"}]}`, "messages[0].role"},
+		"unknown role":           {`{"messages":[{"role":"robot","content":"hi"}]}`, "messages[0].role"},
+		"user without content":   {`{"messages":[{"role":"user"}]}`, "messages[0].content"},
+		"content a number":       {`{"messages":[{"role":"user","content":5}]}`, "messages[0].content"},
+		"part without type":      {`{"messages":[{"role":"user","content":[{"text":"hi"}]}]}`, "messages[0].content"},
+		"part a number":          {`{"messages":[{"role":"user","content":[1]}]}`, "messages[0].content"},
+		"image":                  {`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:,"}}]}]}`, "messages"},
+		"tool without id":        {`{"messages":[{"role":"tool","content":"x"}]}`, "messages[0].tool_call_id"},
+		"call without id":        {`{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f"}}]}]}`, "messages[0].tool_calls[0]"},
+		"call without function":  {`{"messages":[{"role":"assistant","tool_calls":[{"id":"a"}]}]}`, "messages[0].tool_calls[0]"},
+		"calls no array":         {`{"messages":[{"role":"assistant","tool_calls":{}}]}`, "messages[0].tool_calls"},
+		"model a number":         {`{"model":1,` + user + `}`, "model"},
+		"stream a string":        {`{"stream":"yes",` + user + `}`, "stream"},
+		"temperature a string":   {`{"temperature":"1",` + user + `}`, "temperature"},
+		"temperature below 0":    {`{"temperature":-1,` + user + `}`, "temperature"},
+		"max_tokens 0":           {`{"max_tokens":0,` + user + `}`, "max_tokens"},
+		"max_tokens broken":      {`{"max_tokens":1.5,` + user + `}`, "max_tokens"},
+		"stop a number":          {`{"stop":1,` + user + `}`, "stop"},
+		"n 0":                    {`{"n":0,` + user + `}`, "n"},
+		"n too high":             {`{"n":129,` + user + `}`, "n"},
+		"tools no array":         {`{"tools":{},` + user + `}`, "tools"},
+		"tool without name":      {`{"tools":[{"type":"function","function":{}}],` + user + `}`, "tools[0]"},
+		"forced choice":          {`{"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required",` + user + `}`, "tool_choice"},
+		"unknown choice":         {`{"tool_choice":"maybe",` + user + `}`, "tool_choice"},
+		"functions":              {`{"functions":[{"name":"f"}],` + user + `}`, "functions"},
+		"top_logprobs":           {`{"logprobs":true,"top_logprobs":3,` + user + `}`, "top_logprobs"},
+		"unknown format":         {`{"response_format":{"type":"xml"},` + user + `}`, "response_format"},
+		"schema without schema":  {`{"response_format":{"type":"json_schema","json_schema":{"name":"x"}},` + user + `}`, "response_format.json_schema.schema"},
+		"template args a string": {`{"chat_template_kwargs":"x",` + user + `}`, "chat_template_kwargs"},
+		"longer than the window": {`{"messages":[{"role":"user","content":"` + strings.Repeat("word ", 300) + `"}]}`, ""},
+	} {
+		r := w.Post(path, c.body)
+		require.Equal(t, http.StatusBadRequest, r.Status, "%s: %s", name, r.Body)
+		require.Equal(t, "invalid_request_error", get(t, r.Body, "error", "type"), name)
+		require.NotEmpty(t, get(t, r.Body, "error", "message"), name)
+		if c.param != "" {
+			require.Equal(t, c.param, get(t, r.Body, "error", "param"), name)
+		}
+	}
+	require.Empty(t, w.Turns())
+	require.Empty(t, w.Engine.Requests())
+}
+
+func TestOddButLegalInputIsAccepted(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{})
+	user := `"messages":[{"role":"user","content":"hi"}]`
+	for name, body := range map[string]string{
+		"unknown fields":         `{"store":false,"metadata":{"a":[1]},"user":"u",` + user + `}`,
+		"nulls":                  `{"model":null,"temperature":null,"tools":null,"tool_choice":null,"stop":null,"n":null,"stream":null,"response_format":null,` + user + `}`,
+		"space":                  " \n{ \"messages\" : [ { \"content\" : \"hi\" , \"role\" : \"user\" } ] }\n",
+		"integer as float":       `{"max_tokens":16.0,` + user + `}`,
+		"both token limits":      `{"max_tokens":16,"max_completion_tokens":20,` + user + `}`,
+		"empty content":          `{"messages":[{"role":"system","content":""},{"role":"user","content":""}]}`,
+		"parts":                  `{"messages":[{"role":"user","content":[{"type":"text","text":"h"},{"type":"text","text":"i"}]}]}`,
+		"developer":              `{"messages":[{"role":"developer","content":"be good"},{"role":"user","content":"hi"}]}`,
+		"silent assistant":       `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null},{"role":"user","content":"b"}]}`,
+		"history without a user": `{"messages":[{"role":"assistant","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"x","content":null}]}`,
+		"argument objects":       `{"messages":[{"role":"user","content":"a"},{"role":"assistant","tool_calls":[{"id":"x","function":{"name":"f","arguments":{"a":1}}}]},{"role":"tool","tool_call_id":"x","content":"1"}]}`,
+		"broken arguments":       `{"messages":[{"role":"user","content":"a"},{"role":"assistant","tool_calls":[{"id":"x","function":{"name":"f","arguments":"{\"a\": "}}]},{"role":"tool","tool_call_id":"x","content":"1"}]}`,
+		"scalar arguments":       `{"messages":[{"role":"user","content":"a"},{"role":"assistant","tool_calls":[{"id":"x","function":{"name":"f","arguments":"[1]"}}]},{"role":"tool","tool_call_id":"x","content":"1"}]}`,
+		"lone surrogate":         `{"messages":[{"role":"user","content":"\ud83d"}]}`,
+		"image in a result":      `{"messages":[{"role":"user","content":"a"},{"role":"assistant","tool_calls":[{"id":"x","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"x","content":[{"type":"image_url","image_url":{"url":"data:,"}}]}]}`,
+	} {
+		r := w.Post(path, body)
+		require.Equal(t, http.StatusOK, r.Status, "%s: %s", name, r.Body)
+		require.Equal(t, "ok", get(t, r.Body, "choices", "message", "content"), name)
+	}
+}
+
+func TestBothSpellingsOfReasoningComeBackToTheSameTurn(t *testing.T) {
+	for _, spelling := range []string{"reasoning_content", "reasoning"} {
+		w := dialecttest.New(t, dialecttest.Options{})
+		w.Engine.SayText("<think>\nhm\n</think>\n\nyes")
+		r := w.Post(path, `{"messages":[{"role":"user","content":"hi"}]}`)
+		require.Equal(t, "hm", get(t, r.Body, "choices", "message", "reasoning_content"))
+		w.Post(path, `{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"yes","`+spelling+`":"hm"},{"role":"user","content":"and"}]}`)
+		turns := w.Turns()
+		require.Equal(t, "extend", turns[1].Decision)
+		require.Empty(t, turns[1].Tolerances)
+	}
+}
+
+func TestEveryChoiceIsASiblingTurn(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{})
+	w.Engine.SayText("one", "two", "three")
+	r := w.Post(path, `{"n":3,"messages":[{"role":"user","content":"hi"}]}`)
+	require.Equal(t, http.StatusOK, r.Status, r.Body)
+	for _, s := range []string{`"index":0`, `"index":1`, `"index":2`, `"one"`, `"two"`, `"three"`} {
+		require.Contains(t, r.Body, s)
+	}
+	require.Len(t, w.Turns(), 3)
+	for _, turn := range w.Turns() {
+		require.Empty(t, turn.Parent)
+	}
+	require.Len(t, r.Header.Values("Turnlog-Turn"), 3)
+
+	// A streamed one, whose choices come one in the other.
+	w.Engine.SayText("four", "five")
+	r = w.Post(path, `{"n":2,"stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hi"}]}`)
+	require.Equal(t, 2, strings.Count(r.Body, `"finish_reason":"stop"`), r.Body)
+	require.Equal(t, 2, strings.Count(r.Body, `"role":"assistant"`), r.Body)
+	require.Equal(t, 1, strings.Count(r.Body, `"usage":`), r.Body)
+	require.True(t, strings.HasSuffix(r.Body, "data: [DONE]\n\n"))
+	require.Len(t, w.Turns(), 5)
+}
+
+func TestAChoiceThatFailsFailsTheRequestAndNoTurnLooksDelivered(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{})
+	w.Engine.Say(dialecttest.Reply{Text: "fine"}, dialecttest.Reply{Err: &engine.Error{Class: engine.Refused, Message: "no"}})
+	r := w.Post(path, `{"n":2,"messages":[{"role":"user","content":"hi"}]}`)
+	require.Equal(t, http.StatusBadRequest, r.Status, r.Body)
+	w.Tree(func(tr *tree.Tree) {
+		for _, n := range tr.Turns {
+			require.True(t, tr.Undelivered[n.ID])
+		}
+	})
+}
+
+func TestCallsLeaveOnlyInTheEnd(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{})
+	w.Engine.SayText("Look.\n" + dialecttest.Call("f", `{"a" :  1.0}`) + "\n" + dialecttest.Call("g", `{}`))
+	r := w.Post(path, `{"stream":true,"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}]}`)
+	require.Contains(t, r.Body, `"tool_calls":[{"index":0,"id":"call_0001_0","type":"function","function":{"name":"f","arguments":"{\"a\" :  1.0}"}}]`)
+	require.Contains(t, r.Body, `"tool_calls":[{"index":1,"id":"call_0001_1"`)
+	require.Contains(t, r.Body, `"finish_reason":"tool_calls"`)
+	require.Less(t, strings.LastIndex(r.Body, `"content"`), strings.Index(r.Body, `"tool_calls"`))
+}
+
+func TestAStreamThatFailsHasNeitherFinishReasonNorDone(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{})
+	w.Engine.Say(dialecttest.Reply{Text: "half an ans", Err: &engine.Error{Class: engine.Failed, Message: "gone"}})
+	r := w.Post(path, `{"stream":true,"messages":[{"role":"user","content":"hi"}]}`)
+	require.Contains(t, r.Body, `data: {"error":{"message":"the engine failed"`)
+	require.NotContains(t, r.Body, "[DONE]")
+	require.NotContains(t, r.Body, `"finish_reason":"`)
+	require.Empty(t, w.Turns())
+}
+
+func TestConstraintsReachTheEngine(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{})
+	r := w.Post(path, `{"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type" : "object"}}},"messages":[{"role":"user","content":"hi"}]}`)
+	require.Equal(t, http.StatusOK, r.Status, r.Body)
+	w.Post(path, `{"response_format":{"type":"json_object"},"messages":[{"role":"user","content":"hi"}]}`)
+	w.Post(path, `{"response_format":{"type":"text"},"messages":[{"role":"user","content":"hi"}]}`)
+	asked := w.Engine.Requests()
+	require.Equal(t, &engine.Grammar{Kind: "json_schema", Value: `{"type" : "object"}`}, asked[0].Grammar)
+	require.Equal(t, &engine.Grammar{Kind: "json_object"}, asked[1].Grammar)
+	require.Nil(t, asked[2].Grammar)
+}
+
+func TestNoToolsAreOfferedWhereNoneMayBeCalled(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{})
+	w.Post(path, `{"tool_choice":"none","tools":[{"type":"function","function":{"name":"secret"}}],"messages":[{"role":"user","content":"hi"}]}`)
+	require.NotContains(t, w.Engine.Prompts()[0], "secret")
+}
+
+func TestThinkingIsSwitchedOffByEffortNone(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{})
+	w.Post(path, `{"reasoning_effort":"none","messages":[{"role":"user","content":"hi"}]}`)
+	require.True(t, strings.HasSuffix(w.Engine.Prompts()[0], "<think>\n\n</think>\n\n"))
+	require.JSONEq(t, `{"enable_thinking":false}`, w.Turns()[0].Kwargs)
+}
+
+func TestSilenceIsFilledWithComments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := dialecttest.New(t, dialecttest.Options{PingEvery: 10 * time.Second})
+		go2 := make(chan struct{})
+		w.Engine.Say(dialecttest.Reply{Text: "late", Wait: go2})
+		time.AfterFunc(35*time.Second, func() { close(go2) })
+		r := w.Do(context.Background(), http.MethodPost, path, `{"stream":true,"messages":[{"role":"user","content":"hi"}]}`)
+		require.Equal(t, 3, strings.Count(r.Body, ": ping\n\n"), r.Body)
+		require.Contains(t, r.Body, "late")
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(`{"messages":[{"role":"user","content":"hi"}]}`)
+	f.Add(`{"messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f","arguments":{}}}]}],"tools":[{"function":{"name":"x"}}],"n":2}`)
+	f.Fuzz(func(t *testing.T, body string) { decodes(t, body) })
+}

@@ -1,0 +1,29 @@
+package openaichat_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"turnlog.dev/gateway"
+	"turnlog.dev/gateway/dialect/openaichat"
+	"turnlog.dev/schema/message"
+)
+
+// decodes asserts what holds for every body: it is refused as invalid, or it is
+// a conversation that the log can hold.
+func decodes(t *testing.T, body string) {
+	req, _, err := openaichat.Decode([]byte(body))
+	if err != nil {
+		var e *gateway.Error
+		require.True(t, errors.As(err, &e), "%v", err)
+		require.Equal(t, gateway.Invalid, e.Kind)
+		return
+	}
+	all := req.Conversation.All()
+	require.NotEmpty(t, all)
+	again, err := message.ParseList(message.AppendList(nil, all))
+	require.NoError(t, err)
+	require.Len(t, again, len(all))
+}
