@@ -13,7 +13,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/file"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 )
@@ -21,10 +20,16 @@ import (
 // ErrSchema says that a file lacks a column, or has it with another type.
 var ErrSchema = errors.New("parquet: another schema")
 
+// Input is a file to read: an *os.File, or a reader of bytes.
+type Input interface {
+	io.ReaderAt
+	io.Seeker
+}
+
 // Read yields the row groups of a file as rows T, reading only T's columns. T
-// has no lists of structs. It ends after an error, which wraps ErrSchema or
+// has no structs but times. It ends after an error, which wraps ErrSchema or
 // ErrCorrupt.
-func Read[T any](ctx context.Context, r parquet.ReaderAtSeeker) iter.Seq2[[]*T, error] {
+func Read[T any](ctx context.Context, r Input) iter.Seq2[[]*T, error] {
 	return func(yield func([]*T, error) bool) {
 		err := read(ctx, r, yield)
 		if err != nil {
@@ -33,7 +38,7 @@ func Read[T any](ctx context.Context, r parquet.ReaderAtSeeker) iter.Seq2[[]*T, 
 	}
 }
 
-func read[T any](ctx context.Context, r parquet.ReaderAtSeeker, yield func([]*T, error) bool) (err error) {
+func read[T any](ctx context.Context, r Input, yield func([]*T, error) bool) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: %v", ErrCorrupt, p)

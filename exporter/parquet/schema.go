@@ -2,8 +2,8 @@
 // struct, one column a field. It is the only package that knows Arrow.
 //
 // A field's tag names its column, as `col:"name"` or `col:"name,null"`. Columns
-// are plain: strings, numbers, booleans, UTC timestamps in microseconds, lists
-// of them, and lists of structs of them. List elements are never null.
+// are plain: strings, numbers, booleans, UTC timestamps in microseconds, and
+// lists and structs of them. List elements are never null.
 //
 // What is written is chosen so that every reader gets it right; measurements of
 // other choices are in the project's notes. Token ids are PLAIN, since zstd
@@ -121,6 +121,8 @@ func leaves(prefix string, cols []arrow.Field) []leaf {
 			} else {
 				list = append(list, leaf{path, true, t.Elem()})
 			}
+		case *arrow.StructType:
+			list = append(list, leaves(prefix+f.Name+".", t.Fields())...)
 		default:
 			list = append(list, leaf{prefix + f.Name, false, t})
 		}
