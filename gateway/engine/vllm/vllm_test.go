@@ -204,3 +204,9 @@ func TestWhatTheClientAskedForIsSentAndNothingElse(t *testing.T) {
 	}
 	require.Len(t, *calls, 1, "a constraint that cannot be carried is not sent without it")
 }
+
+func BenchmarkAnswer(b *testing.B) {
+	enginetest.Bench(b, demo.Tokenizer(), enginetest.Adapter{
+		New: func(c wire.Config) (engine.Engine, error) { return vllm.New(vllm.Config{Config: c}) },
+	})
+}
