@@ -154,6 +154,7 @@ type turn struct {
 	params  engine.Sampling
 	options prompt.Options
 	parser  parse.Parser
+	stops   stops
 
 	completion []uint32
 	logprobs   []float32
@@ -342,6 +343,10 @@ func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer,
 		return nil, t.tooLong(t.abort(ctx, generated, err))
 	}
 	reply, rest := t.parser.Finish(generated.FinishReason)
+	var stopped bool
+	if reply.Content, stopped = t.stops.cut(reply.Content); stopped {
+		reply.Flags = append(reply.Flags, StopText)
+	}
 	answer := t.answer(reply, generated)
 	committed := t.committed(reply, answer, generated)
 	t.g.deps.Fault("turn.before_append")
@@ -353,7 +358,7 @@ func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer,
 	t.g.stats.promptTokens.Add(int64(len(t.ids)))
 	t.g.stats.newTokens.Add(int64(committed.NewIDs()))
 	for _, d := range rest {
-		if err := release(d, early); err != nil {
+		if err := release(t.stops.pass(d), early); err != nil {
 			// The turn is in the log; that its answer did not arrive is for
 			// the caller, who writes it, to say.
 			return answer, nil //nolint:nilerr // see above
@@ -384,6 +389,7 @@ func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (poo
 		t.completion = append(t.completion, c.IDs...)
 		t.logprobs = append(t.logprobs, c.Logprobs...)
 		for _, d := range t.parser.Push(c.IDs) {
+			d = t.stops.pass(d)
 			released = released || early != nil && mayLeave(d)
 			if err := release(d, early); err != nil {
 				return fmt.Errorf("gateway: write to the client: %w: %w", context.Canceled, err)
@@ -407,6 +413,7 @@ func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (poo
 // begin forgets what was sampled so far.
 func (t *turn) begin() {
 	t.completion, t.logprobs = nil, nil
+	t.stops = stops{texts: t.params.Stop}
 	t.parser = t.model.Prompts.Parser(t.prompt, t.req.Conversation)
 }
 
