@@ -230,9 +230,3 @@ func TestSilenceIsFilledWithComments(t *testing.T) {
 		require.Contains(t, r.Body, "late")
 	})
 }
-
-func FuzzDecode(f *testing.F) {
-	f.Add(`{"messages":[{"role":"user","content":"hi"}]}`)
-	f.Add(`{"messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f","arguments":{}}}]}],"tools":[{"function":{"name":"x"}}],"n":2}`)
-	f.Fuzz(func(t *testing.T, body string) { decodes(t, body) })
-}

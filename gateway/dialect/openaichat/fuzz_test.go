@@ -27,3 +27,9 @@ func decodes(t *testing.T, body string) {
 	require.NoError(t, err)
 	require.Len(t, again, len(all))
 }
+
+func FuzzDecode(f *testing.F) {
+	f.Add(`{"messages":[{"role":"user","content":"hi"}]}`)
+	f.Add(`{"messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f","arguments":{}}}]}],"tools":[{"function":{"name":"x"}}],"n":2}`)
+	f.Fuzz(func(t *testing.T, body string) { decodes(t, body) })
+}

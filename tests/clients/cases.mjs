@@ -1,0 +1,130 @@
+// The cases: a client, what the mock engine is told in the prompt, and what the
+// record must then say. A prompt's lines that begin with "mock: " are the
+// engine's script; see gateway/engine/mock.
+import { check, checkTree, line } from './lib.mjs';
+
+const say = 'mock: say All done.';
+const script = (...steps) => ['Do this.', ...steps, say, 'Thanks.'].join('\n');
+
+// shell is the client's tool that runs commands, and a call of it.
+const tools = {
+  claude: c => `Bash ${JSON.stringify({ command: c, description: 'probe' })}`,
+  codex: c => `exec_command ${JSON.stringify({ cmd: c })}`,
+  opencode: c => `bash ${JSON.stringify({ command: c, description: 'probe' })}`,
+  pi: c => `bash ${JSON.stringify({ command: c })}`,
+  qwen: c => `run_shell_command ${JSON.stringify({ command: c, is_background: false })}`,
+};
+tools['claude-new'] = tools.claude;
+const shell = client => tools[client] || tools[client.split('-')[0]];
+
+const dialects = { claude: 'anthropic_messages', codex: 'openai_responses', qwen: 'openai_chat' };
+const dialect = client => ({ chat: 'openai_chat', anthropic: 'anthropic_messages', responses: 'openai_responses' })[client.split('-')[1]] || dialects[client.split('-')[0]];
+
+// Side requests of clients stand beside the main line.
+const sides = client => client.startsWith('opencode') || client.startsWith('qwen') ? ['root:new_conversation', 'root:head_changed'] : [];
+
+// finished asserts what every good run has in common.
+function finished(client, record, turns) {
+  checkTree(record, sides(client));
+  const main = line(record);
+  check(main.length === turns, `${main.length} turns on the main line instead of ${turns}`);
+  check(main.every(t => t.dialect === dialect(client)), `not every turn is ${dialect(client)}`);
+  check(main.every(t => !t.rewritten && !t.ambiguous), 'a turn is rewritten or ambiguous');
+  check(main.at(-1).finish_reason === 'stop', `the last turn ended with ${main.at(-1).finish_reason}`);
+}
+
+const one = client => ({
+  client, name: 'one tool call', prompt: script('mock: call ' + shell(client)('echo one')),
+  assert(record) { finished(client, record, 2); check(record.aborted === 0, 'turns were aborted'); },
+});
+
+const parallel = client => ({
+  client, name: 'thinking and parallel calls that end in another order',
+  prompt: script('mock: think I should look at two things.', 'mock: call ' + shell(client)('sleep 0.5; echo one'), 'mock: and ' + shell(client)('echo two'),
+    'mock: think Once more.', 'mock: call ' + shell(client)('echo three')),
+  assert(record) { finished(client, record, 3); },
+});
+
+// Clients write arguments anew: spaces, escapes and forms of numbers differ.
+const spelling = client => ({
+  client, name: 'oddly spelled arguments',
+  prompt: script('mock: call ' + shell(client)('echo café /1').replaceAll(':"', ' :  "').replaceAll('é', '\\u00e9').replaceAll('/', '\\/')),
+  assert(record) { finished(client, record, 2); },
+});
+
+const cut = client => ({
+  client, name: 'connection cut in the middle of an answer', cutAfter: 700,
+  prompt: script('mock: pace 20ms', 'mock: think ' + 'Let me think about this for a while. '.repeat(4), 'mock: call ' + shell(client)('echo one')),
+  assert(record, { proxy }) {
+    check(proxy.happened(), 'nothing was cut');
+    check(record.aborted >= 1, 'the cut turn is not recorded as aborted');
+    finished(client, record, 2);
+  },
+});
+
+const unknownTool = client => ({
+  client, name: 'a tool that does not exist', prompt: script('mock: call no_such_tool {"a":1}'),
+  assert(record) {
+    checkTree(record, sides(client));
+    check(line(record).length >= 2, 'the client did not go on');
+  },
+});
+
+const noKey = client => ({
+  client, name: 'a wrong key ends at once', key: 'wrong', limit: 60_000, prompt: script(),
+  assert(record) { check(record.turns.length === 0, 'turns were recorded'); },
+  output(r) { check(r.code !== 0 || /401|auth|key/i.test(r.out + r.err), 'the client did not notice'); },
+});
+
+const subagent = (client, call, more = []) => ({
+  client, name: 'a sub-agent', prompt: script('mock: call ' + call, ...more),
+  assert(record) {
+    checkTree(record, [...sides(client), 'root:head_changed', 'root:new_conversation']);
+    const sub = line(record, 'subagent'), main = line(record);
+    check(sub.length >= 1, 'no turn of a sub-agent');
+    check(main.length >= 2, 'the main line did not go on');
+    check(sub[0].decision === 'root', 'the sub-agent is no tree of its own');
+    check(sub.every(t => t.thread && t.thread !== main[0].thread), 'the sub-agent has no thread of its own');
+  },
+});
+
+const compaction = client => ({
+  client, name: 'compaction', prompt: script('mock: call ' + shell(client)('echo one')),
+  then: [{ args: ['--continue'], prompt: '/compact Keep it short.\nmock: say A short summary.' }, { args: ['--continue'], prompt: script() }],
+  assert(record) {
+    checkTree(record, ['branch:rewind', 'branch:history_rewritten', 'root:history_rewritten', 'root:new_conversation', 'root:head_changed']);
+    const compacted = record.turns.filter(t => t.class === 'compaction');
+    check(compacted.length === 1, `${compacted.length} turns of class compaction`);
+    check(record.turns.at(-1).decision === 'root', 'the conversation did not begin anew after the compaction');
+  },
+});
+
+const noisy = 'x'.repeat(40);
+const tooLong = client => ({
+  client, name: 'a history over the context is compacted', window: true,
+  prompt: script(...Array.from({ length: 3 }, (_, i) => 'mock: call ' + shell(client)(`echo ${i}`)),
+    'mock: call ' + shell(client)(`for i in $(seq 900); do echo $i ${noisy}; done`)),
+  assert(record) {
+    const compacted = record.turns.filter(t => t.class === 'compaction');
+    check(compacted.length >= 1, 'the client did not compact');
+  },
+});
+
+const agent = `{"description":"look","prompt":"Look.\\nmock: say Sub done.","subagent_type":"general-purpose","run_in_background":false}`;
+
+// cases are in the order in which they run. set 1 is the main job (issue of
+// OpenAI chat); set 2 adds the other wires and what agents do beyond one call.
+export const cases = [
+  one('opencode-chat'), one('pi-chat'),
+  one('claude'), one('claude-new'), one('codex'), one('qwen'),
+  one('opencode-anthropic'), one('opencode-responses'), one('pi-anthropic'), one('pi-responses'),
+  ...['claude', 'claude-new', 'codex', 'pi-chat', 'pi-anthropic', 'opencode-chat'].map(parallel),
+  ...['claude', 'claude-new', 'codex', 'pi-chat', 'pi-responses'].map(spelling),
+  ...['claude-new', 'codex', 'pi-chat', 'pi-anthropic'].map(cut),
+  ...['claude', 'codex', 'pi-chat'].map(unknownTool),
+  noKey('pi-chat'),
+  subagent('claude', 'Agent ' + agent), subagent('claude-new', 'Agent ' + agent),
+  subagent('opencode-chat', `task ${JSON.stringify({ description: 'look', prompt: 'Look.\nmock: say Sub done.', subagent_type: 'general' })}`),
+  subagent('codex', `spawn_agent ${JSON.stringify({ message: 'Look.\nmock: say Sub done.' })}`),
+  compaction('claude'), compaction('claude-new'),
+];

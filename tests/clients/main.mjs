@@ -1,0 +1,72 @@
+// Runs the cases against a turnlog of their own and prints one line for each,
+// then "N passed, N failed, N skipped".
+// usage: node main.mjs BINARY CLIENTS RUN [only...]   (only: client or case names)
+import fs from 'node:fs';
+import path from 'node:path';
+import { cases } from './cases.mjs';
+import { packages, start } from './clients.mjs';
+import { cutOnce } from './faults.mjs';
+import { up } from './lib.mjs';
+import { sdkCases } from './sdk.mjs';
+
+const [binary, folder, dir, ...only] = process.argv.slice(2);
+// No run of a client takes longer than this, and the whole set is stopped when
+// its time is over: what is left is then counted as skipped.
+const limit = 90_000, budget = +(process.env.TURNLOG_CLIENTS_SECONDS || 480) * 1000;
+const begun = Date.now(), count = { passed: 0, failed: 0, skipped: 0 };
+
+const installed = fs.existsSync(folder) ? fs.readdirSync(folder) : [];
+const bin = name => {
+  const found = installed.find(d => d.slice(0, d.lastIndexOf('_')) === packages[name] && fs.existsSync(path.join(folder, d, 'node_modules')));
+  return found && path.join(folder, found);
+};
+
+function tell(result, name, why = '', ms) {
+  count[result]++;
+  console.log(`${result.padEnd(7)} ${name}${ms ? ` (${(ms / 1000).toFixed(1)} s)` : ''}${why ? ': ' + why : ''}`);
+}
+
+const models = [{ name: 'demo', aliases: ['*'], files: 'demo', engine: 'mock', context_length: 131072 }];
+const turnlog = await up(binary, dir, ['--models', JSON.stringify(models)]);
+
+async function client(c, n) {
+  const home = path.join(dir, `${n}-${c.client}`);
+  const opened = await turnlog.open({ session: `c${n}-${c.client}`, task: c.name });
+  const proxy = c.cutAfter && await cutOnce(turnlog.url, c.cutAfter);
+  try {
+    const base = proxy ? opened.base_url.replace(turnlog.url, proxy.url) : opened.base_url;
+    let r;
+    for (const [i, step] of [{ prompt: c.prompt }, ...c.then || []].entries()) {
+      r = await start(c.client, {
+        bin: bin(c.client), home: path.join(home, 'home'), work: path.join(home, 'work'), base, model: 'demo',
+        key: c.key || opened.key, prompt: step.prompt, args: step.args, log: path.join(home, `${i}.log`), limit: c.limit || limit,
+      });
+      if (!c.output && r.code !== 0) throw new Error(`the client ended with ${r.code}${r.late ? ', too late' : ''}; see ${path.join(home, `${i}.log`)}`);
+    }
+    const record = await turnlog.show(opened.session);
+    fs.writeFileSync(path.join(home, 'record.json'), JSON.stringify(record, null, 1));
+    if (c.output) c.output(r);
+    c.assert(record, { proxy });
+    await turnlog.close(opened.session, 1);
+  } finally { proxy && proxy.stop(); }
+}
+
+const list = [
+  ...sdkCases.map(c => ({ ...c, run: () => c.sdk(bin(c.client), turnlog) })),
+  ...cases.map((c, i) => ({ ...c, run: () => client(c, i) })),
+].filter(c => !only.length || only.includes(c.client) || only.includes(c.name));
+
+for (const c of list) {
+  const name = `${c.client}: ${c.name}`, t0 = Date.now();
+  if (!bin(c.client)) { tell('skipped', name, 'not installed'); continue; }
+  if (t0 - begun > budget) { tell('skipped', name, 'the time of this run is over'); continue; }
+  try {
+    await c.run();
+    tell('passed', name, '', Date.now() - t0);
+  } catch (e) {
+    tell('failed', name, e.message, Date.now() - t0);
+  }
+}
+await turnlog.stop();
+console.log(`${count.passed} passed, ${count.failed} failed, ${count.skipped} skipped`);
+process.exit(count.failed ? 1 : 0);
