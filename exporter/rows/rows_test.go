@@ -299,6 +299,7 @@ func TestDerivedViewsRebuildTheTurns(t *testing.T) {
 
 func checkRow(t *testing.T, s *rowstest.Session, r *rows.Row, trained map[string]int) {
 	t.Helper()
+	require.NoError(t, r.Check())
 	n := int(r.Length)
 	require.Len(t, r.InputIDs, n)
 	require.Len(t, r.LossMask, n)
@@ -346,4 +347,30 @@ func checkRow(t *testing.T, s *rowstest.Session, r *rows.Row, trained map[string
 		}
 	}
 	require.True(t, json.Valid([]byte(r.Sampling)))
+}
+
+func TestCheckReportsRowsThatContradictThemselves(t *testing.T) {
+	for name, spoil := range map[string]func(r *rows.Row){
+		"no id":              func(r *rows.Row) { r.RowID = "" },
+		"a short mask":       func(r *rows.Row) { r.LossMask = r.LossMask[1:] },
+		"a long logprob":     func(r *rows.Row) { r.Logprobs = append(r.Logprobs, 0) },
+		"an early response":  func(r *rows.Row) { r.PromptLength-- },
+		"a mask of 2":        func(r *rows.Row) { r.LossMask[4] = 2 },
+		"a trained context":  func(r *rows.Row) { r.LossMask[5] = 1 },
+		"a turn that is not": func(r *rows.Row) { r.TurnEnd[0] = r.TurnStart[0] },
+		"turns out of order": func(r *rows.Row) { r.TurnStart[1] = 0 },
+		"an end too few":     func(r *rows.Row) { r.TurnEnd = r.TurnEnd[:1] },
+		"another sum":        func(r *rows.Row) { r.TrainableTokens++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := rowstest.New("s1")
+			a := s.Turn("a", "", 0, []uint32{1, 2, 3}, []uint32{10, 11})
+			s.Turn("b", "a", a.Total(), []uint32{4}, []uint32{12, 13, 14})
+			s.Seal("main", "a", "b")
+			r := build(t, s, rows.Policy{}).Rows[0]
+			require.NoError(t, r.Check())
+			spoil(r)
+			require.ErrorIs(t, r.Check(), rows.ErrMalformed)
+		})
+	}
 }
