@@ -13,7 +13,8 @@ var (
 	ChatML = Family{
 		Name: "chatml", Format: withoutThinking(parse.Hermes), Stops: []string{"<|im_end|>"},
 		recognise: func(e Evidence) int {
-			return score(2, e.has("<|im_end|>"), e.says("<|im_start|>"), !e.says("<|im_middle|>"))
+			return score(2, e.has("<|im_end|>"), e.says("<|im_start|>"), !e.says("<|im_middle|>"),
+				e.says("<tool_call>") || !e.says("tool"))
 		},
 	}
 

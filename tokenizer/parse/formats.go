@@ -74,12 +74,12 @@ var (
 	//	```<｜tool▁call▁end｜><｜tool▁calls▁end｜>
 	//
 	// DeepSeek V3 and R1.
-	DeepSeekV3 = deepSeek("deepseek_v3", deepSeekFenced)
+	DeepSeekV3 = deepSeek("deepseek_v3", "\n", deepSeekFenced)
 
 	// DeepSeekV31 has neither the word "function" nor the fence:
 	//
 	//	<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>…<｜tool▁sep｜>{…}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
-	DeepSeekV31 = deepSeek("deepseek_v31", deepSeekPlain)
+	DeepSeekV31 = deepSeek("deepseek_v31", "", deepSeekPlain)
 
 	// DeepSeekV32:
 	//
@@ -273,9 +273,9 @@ func dsml(b *block) (calls []Call) {
 	return calls
 }
 
-func deepSeek(name string, call func(*block) (Call, bool)) Format {
+func deepSeek(name, thinking string, call func(*block) (Call, bool)) Format {
 	return Format{
-		Name: name, ThinkOpen: "<think>", ThinkClose: "</think>",
+		Name: name, ThinkOpen: "<think>", ThinkClose: "</think>", Thinking: thinking,
 		CallOpen: "<｜tool▁calls▁begin｜>", CallClose: "<｜tool▁calls▁end｜>",
 		marks: []string{"<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"},
 		block: func(b *block) (calls []Call) {

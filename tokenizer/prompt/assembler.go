@@ -27,10 +27,13 @@ type Assembler struct {
 	// opens: a turn has no end of its own but ends where the next message opens.
 	opens bool
 	// lead is the white space between a generation prompt and an answer.
-	lead    string
-	heads   heads
-	ability Ability
-	learned bool // ability is complete
+	lead  string
+	heads heads
+	// textual: the template wants the arguments of calls as text. listed: it
+	// wants all content as lists of parts.
+	textual, listed bool
+	ability         Ability
+	learned         bool // ability is complete
 }
 
 // Ability is what New found out about a template by rendering with it.

@@ -53,6 +53,12 @@ func (r *rig) sample(history []message.Message, answer message.Message, deferred
 	open := r.text(history, deferred, true)
 	closed := r.text(messages, deferred, false)
 	rest, ok := strings.CutPrefix(closed, open)
+	if before, opened := strings.CutSuffix(open, "<think>\n"); !ok && opened && answer.Reasoning != "" {
+		// The history leaves out the thinking that the prompt opens.
+		if rest, ok = strings.CutPrefix(closed, before); ok {
+			rest = answer.Reasoning + "\n</think>\n\n" + rest
+		}
+	}
 	if !ok {
 		return nil, false
 	}
@@ -61,6 +67,9 @@ func (r *rig) sample(history []message.Message, answer message.Message, deferred
 		if slices.Contains(r.a.StopTokens(), id) {
 			return ids[:i+1], true
 		}
+	}
+	if len(r.a.StopTokens()) == 0 {
+		return nil, false
 	}
 	// The turn ends where the next message opens.
 	return append(ids, r.a.StopTokens()[0]), true

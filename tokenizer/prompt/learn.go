@@ -2,6 +2,7 @@ package prompt
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,6 +58,12 @@ var definition = message.Definition{Name: tool, Raw: []byte(
 const callID = "turnlog00"
 
 func (a *Assembler) render(messages []message.Message, tools []message.Definition, generate bool, o Options) (string, error) {
+	if a.textual {
+		messages = textual(messages)
+	}
+	if a.listed {
+		messages = listed(messages)
+	}
 	out, err := a.m.Renderer.Render(messages, tools, chat.Options{
 		AddGenerationPrompt: generate, Kwargs: a.kwargs(o), Now: o.Time,
 	})
@@ -88,6 +95,10 @@ func (a *Assembler) learn() error {
 	user, answer := say(message.User, query), say(message.Assistant, reply)
 	next := say(message.User, more)
 	opened, err := a.render([]message.Message{user}, nil, true, probe)
+	if err != nil || !strings.Contains(opened, query) {
+		a.listed = true
+		opened, err = a.render([]message.Message{user}, nil, true, probe)
+	}
 	if err != nil {
 		return err
 	}
@@ -122,7 +133,13 @@ func (a *Assembler) learn() error {
 		if a.opens {
 			a.closes(id)
 		} else if s, ok := a.m.Tokenizer.Token(id); ok {
-			a.closers = append(a.closers, s)
+			// A last answer ends otherwise than one that something follows. The
+			// token is its end only if another one opens what follows.
+			_, joint, _ := strings.Cut(follows, s)
+			joint, _, _ = strings.Cut(joint, more)
+			if _, _, opens := a.firstAdded(joint); opens {
+				a.closers = append(a.closers, s)
+			}
 		}
 	}
 	if a.opens && len(a.trim) == 0 {
@@ -141,7 +158,11 @@ func (a *Assembler) learn() error {
 		a.ability.SystemInside = a.heads.system != "" && strings.Index(s, system) > strings.Index(s, reply)
 	}
 	tools := []message.Definition{definition}
-	used := []message.Message{user, calling(`{"turnlog":"`+reply+`"}`, callID), answering(callID, result), next}
+	if used := []message.Message{user, calling("{}", callID)}; !a.renders(used, tools) {
+		a.textual = true
+		a.textual = a.renders(used, tools)
+	}
+	used := []message.Message{user, calling(`{"turnlog":"`+reply+`"}`, callID), answering(callID, result)}
 	if s, err := a.render(used, tools, true, probe); err == nil {
 		a.heads.tool = a.head(between(s, reply, result))
 	}
@@ -159,6 +180,53 @@ func (a *Assembler) learn() error {
 	s, err := a.render([]message.Message{parts}, nil, true, probe)
 	a.ability.Parts = err == nil && s == opened
 	return nil
+}
+
+func (a *Assembler) renders(messages []message.Message, tools []message.Definition) bool {
+	_, err := a.render(messages, tools, false, probe)
+	return err == nil
+}
+
+// textual shows a template the arguments of calls as text. A few templates put
+// them together with text themselves, and fail on a mapping.
+func textual(messages []message.Message) []message.Message {
+	messages = slices.Clone(messages)
+	for i, m := range messages {
+		if len(m.Calls) == 0 {
+			continue
+		}
+		calls := []byte(`[`)
+		for j, c := range m.Calls {
+			if j > 0 {
+				calls = append(calls, ',')
+			}
+			calls = rawjson.AppendText(append(calls, `{"id":`...), c.ID)
+			calls = rawjson.AppendText(append(calls, `,"type":"function","function":{"name":`...), c.Name)
+			calls = rawjson.AppendText(append(calls, `,"arguments":`...), c.Arguments)
+			calls = append(calls, "}}"...)
+		}
+		if m.Extra == nil {
+			m.Extra = []byte(`{}`)
+		}
+		m.Extra = rawjson.Splice(nil, m.Extra, rawjson.Set{Key: "tool_calls", Value: append(calls, ']')})
+		m.Calls = nil
+		messages[i] = m
+	}
+	return messages
+}
+
+// listed gives templates of models that see images the lists of parts that they
+// insist on.
+func listed(messages []message.Message) []message.Message {
+	messages = slices.Clone(messages)
+	for i, m := range messages {
+		if m.Content.Form == message.Text {
+			messages[i].Content = message.Content{
+				Form: message.List, Parts: []message.Part{{Type: "text", Text: m.Content.Text}},
+			}
+		}
+	}
+	return messages
 }
 
 // known reports whether the text holds a token that is known to end a turn.
@@ -237,22 +305,34 @@ func (a *Assembler) marks(token string) bool {
 
 // reads reports whether a grammar reads a call as the template writes it.
 func (a *Assembler) reads(g *parse.Grammar) bool {
-	// Where the id of a call carries its name, it must be in that form.
-	return a.readsCall(g, callID) || a.readsCall(g, "functions."+tool+":0")
+	// Where the id of a call carries its name, it must be in that form. Where
+	// the generation prompt has opened a thinking, the answer must have one;
+	// where it has closed it, none.
+	for _, id := range []string{callID, "functions." + tool + ":0"} {
+		for _, reasoning := range []string{thought, ""} {
+			call := calling(`{"turnlog":"`+reply+`"}`, id)
+			call.Reasoning = reasoning
+			if a.readsCall(g, call) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
-func (a *Assembler) readsCall(g *parse.Grammar, id string) bool {
-	user, call := say(message.User, query), calling(`{"turnlog":"`+reply+`"}`, id)
-	tools := []message.Definition{definition}
+func (a *Assembler) readsCall(g *parse.Grammar, call message.Message) bool {
+	user, tools := say(message.User, query), []message.Definition{definition}
 	opened, err := a.render([]message.Message{user}, tools, true, probe)
 	if err != nil {
 		return false
 	}
-	// Where the generation prompt has opened a thinking, the answer must have
-	// one; where the template knows none, it leaves it out.
-	call.Reasoning = thought
 	closed, err := a.render([]message.Message{user, call}, tools, false, probe)
 	rest, ok := strings.CutPrefix(closed, opened)
+	if at := strings.LastIndex(opened, g.ThinkOpen); !ok && g.ThinkOpen != "" && at >= 0 {
+		// The history leaves out the thinking that the prompt opens.
+		rest, ok = strings.CutPrefix(closed, opened[:at])
+		rest = g.ThinkClose + rest
+	}
 	if err != nil || !ok {
 		return false
 	}

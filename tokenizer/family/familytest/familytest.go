@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 
+	"turnlog.dev/tokenizer/chat"
 	"turnlog.dev/tokenizer/family"
 )
 
@@ -31,14 +32,19 @@ type Checkpoint struct {
 	Alone bool
 	// Kwargs are template arguments that the case is about.
 	Kwargs string
+	// Names are the special tokens that the template knows by name.
+	Names chat.SpecialTokens
 	// StopTokens are what generation_config.json would name.
 	StopTokens []uint32
-	// File is the template's name.
-	File string
+	// File is the template's name; Source is a template to take instead.
+	File, Source string
 }
 
 // Template returns the checkpoint's template.
 func (c Checkpoint) Template() string {
+	if c.Source != "" {
+		return c.Source
+	}
 	b, err := templates.ReadFile("templates/" + c.File + ".jinja")
 	if err != nil {
 		panic(fmt.Sprintf("familytest: %v", err))

@@ -9,7 +9,7 @@ import (
 
 // Model returns the checkpoint as an assembler takes it.
 func (c Checkpoint) Model() prompt.Model {
-	t, err := chat.New(c.Template(), nil)
+	t, err := chat.New(c.Template(), c.Names)
 	if err != nil {
 		panic(fmt.Sprintf("familytest: %s: %v", c.Name, err))
 	}
