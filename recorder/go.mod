@@ -2,7 +2,10 @@ module turnlog.dev/recorder
 
 go 1.26.0
 
-require turnlog.dev/schema v0.0.0
+require (
+	turnlog.dev/schema v0.0.0
+	turnlog.dev/tokenizer v0.0.0
+)
 
 require (
 	github.com/stretchr/testify v1.12.1

@@ -44,7 +44,7 @@ func (s *State) Audit(turn *tree.Turn) (Drift, error) {
 	if err != nil {
 		return DriftNone, err
 	}
-	return s.classify(turn, m, fresh), nil
+	return s.classify(turn, m, flat(fresh)), nil
 }
 
 // audit grades the turn by its drift, if the policy's sample holds it.

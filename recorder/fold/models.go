@@ -25,16 +25,23 @@ type ModelRef struct {
 // Model renders and tokenizes. It is immutable and safe for concurrent use.
 type Model interface {
 	// Render returns the ids of a conversation, rendered from scratch, up to
-	// where the model begins to answer.
-	Render(View) ([]uint32, error)
+	// where the model begins to answer, and where they come from.
+	Render(View) ([]Piece, error)
 	// Encode returns the ids of an answer's text.
 	Encode(text string) []uint32
 	// Decode returns the text of ids, special tokens included.
 	Decode(ids []uint32) string
 	// Special reports whether id is a control token.
 	Special(id uint32) bool
-	// Reasoning finds the thinking in a completion, its marks included.
-	Reasoning(completion []uint32) []Range
+	// Reasoning finds the thinking in the completion that answers a view, its
+	// marks included.
+	Reasoning(v View, completion []uint32) ([]Range, error)
+}
+
+// Piece is a run of ids of one provenance.
+type Piece struct {
+	Provenance event.Provenance
+	IDs        []uint32
 }
 
 // View is what a template sees.
@@ -62,7 +69,7 @@ func (s *State) model(c *event.TurnCommitted) (Model, error) {
 }
 
 // render renders the turn's prompt from its conversation.
-func (s *State) render(n *tree.Turn, m Model) ([]uint32, error) {
+func (s *State) render(n *tree.Turn, m Model) ([]Piece, error) {
 	view, err := s.view(n)
 	if err != nil {
 		return nil, err
@@ -105,13 +112,22 @@ func (s *State) view(n *tree.Turn) (View, error) {
 
 // reasoning finds the thinking of an answer. What cannot be told apart counts
 // as thinking: to train it against the policy would be the worse mistake.
-func (s *State) reasoning(c *event.TurnCommitted) []Range {
-	ids := event.IDs(nil, c.GetCompletion().GetIds())
-	m, err := s.model(c)
+func (s *State) reasoning(n *tree.Turn) []Range {
+	ids := event.IDs(nil, n.Committed.GetCompletion().GetIds())
+	all := []Range{{0, len(ids)}}
+	m, err := s.model(n.Committed)
 	if err != nil {
-		return []Range{{0, len(ids)}}
+		return all
 	}
-	return m.Reasoning(ids)
+	view, err := s.view(n)
+	if err != nil {
+		return all
+	}
+	found, err := m.Reasoning(view, ids)
+	if err != nil {
+		return all
+	}
+	return found
 }
 
 // textIDs tokenizes a turn that the engine was given as text. Its ids are our
@@ -122,7 +138,7 @@ func (s *State) textIDs(n *tree.Turn, g *grading) owned {
 	sampled := c.GetCompletion().GetIds()
 	var o owned
 	m, err := s.model(c)
-	var prompt []uint32
+	var prompt []Piece
 	if err == nil {
 		prompt, err = s.render(n, m)
 	}
@@ -131,16 +147,28 @@ func (s *State) textIDs(n *tree.Turn, g *grading) owned {
 		o.add(event.Provenance_PROVENANCE_SAMPLED, sampled)
 		return o
 	}
-	ids := event.AppendIDs(nil, prompt)
 	if n.Parent != nil {
 		before := s.turns[n.Parent.ID]
-		o.keep = common(s.prefix(n.Parent, before.end), ids)
+		o.keep = common(s.prefix(n.Parent, before.end), event.AppendIDs(nil, flat(prompt)))
 	}
-	o.add(event.Provenance_PROVENANCE_UNSPECIFIED, ids[4*o.keep:])
+	at := 0
+	for _, p := range prompt {
+		cut := min(max(o.keep-at, 0), len(p.IDs))
+		o.add(context(p.Provenance), event.AppendIDs(nil, p.IDs[cut:]))
+		at += len(p.IDs)
+	}
 	if len(sampled) > 0 {
 		o.add(event.Provenance_PROVENANCE_SAMPLED, sampled)
 		return o
 	}
 	o.add(event.Provenance_PROVENANCE_ASSISTANT_RERENDERED, event.AppendIDs(nil, m.Encode(c.GetCompletion().GetText())))
 	return o
+}
+
+func flat(pieces []Piece) []uint32 {
+	var ids []uint32
+	for _, p := range pieces {
+		ids = append(ids, p.IDs...)
+	}
+	return ids
 }

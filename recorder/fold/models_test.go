@@ -25,14 +25,17 @@ func (toy) Open(ref fold.ModelRef) (fold.Model, error) {
 	return toy{}, nil
 }
 
-func (m toy) Render(v fold.View) ([]uint32, error) {
-	var ids []uint32
+func (m toy) Render(v fold.View) ([]fold.Piece, error) {
+	var pieces []fold.Piece
 	for _, msg := range v.Conversation.All() {
-		ids = append(ids, begin, uint32(msg.Role[0]))
-		ids = append(ids, m.Encode(msg.Content.String())...)
-		ids = append(ids, end)
+		ids := append([]uint32{begin, uint32(msg.Role[0])}, m.Encode(msg.Content.String())...)
+		from := map[message.Role]event.Provenance{
+			message.System: event.Provenance_PROVENANCE_SYSTEM, message.User: event.Provenance_PROVENANCE_USER,
+			message.Assistant: event.Provenance_PROVENANCE_ASSISTANT_RERENDERED,
+		}[msg.Role]
+		pieces = append(pieces, fold.Piece{Provenance: from, IDs: append(ids, end)})
 	}
-	return append(ids, begin, 'a'), nil
+	return append(pieces, fold.Piece{Provenance: event.Provenance_PROVENANCE_GENERATION_PROMPT, IDs: []uint32{begin, 'a'}}), nil
 }
 
 func (toy) Encode(text string) []uint32 {
@@ -68,13 +71,13 @@ func (toy) Decode(ids []uint32) string {
 func (toy) Special(id uint32) bool { return id == begin || id == end }
 
 // Reasoning is what stands before the first full stop.
-func (toy) Reasoning(ids []uint32) []fold.Range {
+func (toy) Reasoning(_ fold.View, ids []uint32) ([]fold.Range, error) {
 	for i, id := range ids {
 		if id == '.' {
-			return []fold.Range{{Start: 0, End: i + 1}}
+			return []fold.Range{{Start: 0, End: i + 1}}, nil
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 func user(text string) []byte {
@@ -123,6 +126,15 @@ func TestTextTurnsAreTokenizedAndNeverTrained(t *testing.T) {
 		require.NotContains(t, v.spans[id].GetMask(), byte(1))
 	}
 	require.Equal(t, uint32(len("<sS><uhi><ayes><ugo><aok")), v.branches[0].GetTokens())
+	var from []event.Provenance
+	for _, span := range v.spans["b"].GetSpans() {
+		from = append(from, span.GetProvenance())
+	}
+	require.Equal(t, []event.Provenance{
+		event.Provenance_PROVENANCE_ASSISTANT_RERENDERED, // the end of what a said
+		event.Provenance_PROVENANCE_USER, event.Provenance_PROVENANCE_GENERATION_PROMPT,
+		event.Provenance_PROVENANCE_ASSISTANT_RERENDERED,
+	}, from)
 
 	// Without models the turns are there, but their ids are not.
 	v = viewOf(runWith(t, fold.DefaultPolicy(), fold.Aids{}, s))

@@ -127,7 +127,7 @@ func (s *State) foldTurn(n *tree.Turn) []*event.Output {
 	}
 	// The mask comes last: it needs the grade.
 	spans.Grade, spans.GradeReasons = g.result()
-	spans.Mask, spans.Masked = s.mask(c, total, sampled, spans.Grade)
+	spans.Mask, spans.Masked = s.mask(n, total, sampled, spans.Grade)
 	s.keep(n, spans)
 	return append(out, &event.Output{Output: &event.Output_TurnSpans{TurnSpans: spans}})
 }
@@ -141,12 +141,12 @@ func class(c *event.TurnCommitted) string {
 
 // mask returns a byte for each of total ids, of which the last sampled ones may
 // be 1, and the count of those that are not, by reason.
-func (s *State) mask(c *event.TurnCommitted, total, sampled int, grade event.Grade) ([]byte, map[string]uint32) {
+func (s *State) mask(n *tree.Turn, total, sampled int, grade event.Grade) ([]byte, map[string]uint32) {
 	mask := make([]byte, total)
 	if sampled == 0 {
 		return mask, nil
 	}
-	if why := s.maskTurn(c, grade); why != "" {
+	if why := s.maskTurn(n.Committed, grade); why != "" {
 		return mask, map[string]uint32{why: uint32(sampled)}
 	}
 	answer := mask[total-sampled:]
@@ -157,7 +157,7 @@ func (s *State) mask(c *event.TurnCommitted, total, sampled int, grade event.Gra
 		return mask, nil
 	}
 	masked := 0
-	for _, r := range s.reasoning(c) {
+	for _, r := range s.reasoning(n) {
 		for i := max(r.Start, 0); i < min(r.End, sampled); i++ {
 			masked += int(answer[i])
 			answer[i] = 0

@@ -133,8 +133,8 @@ func TestAnotherPolicyChangesWhatAHandMadeExamplePredicts(t *testing.T) {
 type spelling struct{ pairs bool }
 
 func (s spelling) Open(fold.ModelRef) (fold.Model, error) { return s, nil }
-func (s spelling) Render(v fold.View) ([]uint32, error) {
-	return s.Encode(v.Conversation.Messages[0].Content.String()), nil
+func (s spelling) Render(v fold.View) ([]fold.Piece, error) {
+	return []fold.Piece{{IDs: s.Encode(v.Conversation.Messages[0].Content.String())}}, nil
 }
 
 func (s spelling) Encode(text string) (ids []uint32) {
@@ -148,9 +148,11 @@ func (s spelling) Encode(text string) (ids []uint32) {
 	}
 	return ids
 }
-func (spelling) Decode([]uint32) string          { return "" }
-func (spelling) Special(uint32) bool             { return false }
-func (spelling) Reasoning([]uint32) []fold.Range { return nil }
+func (spelling) Decode([]uint32) string { return "" }
+func (spelling) Special(uint32) bool    { return false }
+func (spelling) Reasoning(fold.View, []uint32) ([]fold.Range, error) {
+	return nil, nil
+}
 
 func TestAnotherTokenizerChangesTextTurnsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -147,9 +147,11 @@ func (r *rig) requireSame() {
 	r.t.Helper()
 	got := recorded(r.t, r.out, r.sessions)
 	for _, s := range r.sessions {
-		require.Equal(r.t, len(r.want[s.ID]), len(got[s.ID]), s.ID)
+		require.Len(r.t, got[s.ID], len(r.want[s.ID]), s.ID)
 		for i, body := range r.want[s.ID] {
-			require.True(r.t, body == got[s.ID][i], "session %s, update %d", s.ID, i)
+			if body != got[s.ID][i] {
+				require.Fail(r.t, "other bytes", "session %s, update %d", s.ID, i)
+			}
 		}
 	}
 }
@@ -519,9 +521,7 @@ func TestAnUnreadableEntryParksItsSession(t *testing.T) {
 		require.Equal(t, []byte("no event"), found[0].Raw)
 
 		// What comes after it is counted, by this worker and by its successors.
-		tip := journal.Tip{}
-		d := last(t, turns, "s1")
-		tip = d.Tip
+		tip := last(t, turns, "s1").Tip
 		s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{1, 2}, Out: []uint32{3}})
 		tip, err = turns.Append(t.Context(), tip, s.Events[len(s.Events)-1])
 		require.NoError(t, err)
