@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
-# Compares tokenizer/parse with the parsers of sglang and vLLM. Their packages
-# come from the Python index (330 MB, once) into $TURNLOG_CACHE, by default
-# .cache in the repository; of vLLM and sglang only the Python sources are
-# unpacked, and nothing of them is run but their parsers. Where a package cannot
-# be had, the comparison with it is skipped.
+# Holds tokenizer/parse and tokenizer/prompt against what others use:
+#
+#   - replies against the parsers of sglang and vLLM,
+#   - prompts with the chat templates of real models, as the packages trl and
+#     axolotl hold them.
+#
+# The packages come from the Python index (380 MB, once) into $TURNLOG_CACHE, by
+# default .cache in the repository. Only Python sources and templates are
+# unpacked, and nothing of them is run but the parsers. Where a package cannot
+# be had, what needs it is skipped.
 #
 # usage: run.sh [-v]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=${TURNLOG_CACHE:-$(cd .. && pwd)/.cache}/parsers
-declare -A version=([sglang]=0.5.23 [vllm]=0.33.0)
+declare -A version=([sglang]=0.5.23 [vllm]=0.33.0 [trl]=1.16.0 [axolotl]=0.19.0)
 mkdir -p "$cache"
 
 python=$cache/venv/bin/python
@@ -24,9 +29,9 @@ if ! [ -e "$cache/venv/ready" ]; then
 	touch "$cache/venv/ready"
 fi
 
-engines=()
+engines=() templates=
 missing=0
-for name in sglang vllm; do
+for name in sglang vllm trl axolotl; do
 	folder=$cache/$name-${version[$name]}
 	if ! [ -d "$folder" ]; then
 		echo "parsers: fetching $name ${version[$name]}" >&2
@@ -35,7 +40,7 @@ for name in sglang vllm; do
 			"$python" - "$tmp" <<-'PYTHON'
 				import glob, sys, zipfile
 				wheel = zipfile.ZipFile(glob.glob(sys.argv[1] + "/*.whl")[0])
-				wheel.extractall(sys.argv[1] + "/src", [n for n in wheel.namelist() if n.endswith(".py")])
+				wheel.extractall(sys.argv[1] + "/src", [n for n in wheel.namelist() if n.endswith((".py", ".jinja"))])
 			PYTHON
 		then
 			mv "$tmp/src" "$folder"
@@ -44,14 +49,35 @@ for name in sglang vllm; do
 		fi
 		rm -rf "$tmp"
 	fi
-	if [ -d "$folder" ]; then
+	if ! [ -d "$folder" ]; then
+		missing=$((missing + 1))
+	elif [ "$name" = sglang ] || [ "$name" = vllm ]; then
 		engines+=("$name=$folder")
 	else
-		missing=$((missing + 1))
+		templates+=:$(dirname "$(find "$folder" -name '*.jinja' | sort | sed -n 1p)")
 	fi
 done
-if [ ${#engines[@]} = 0 ]; then
-	echo "0 passed, 0 failed, $missing skipped"
-	exit 0
+
+passed=0 failed=0 skipped=$missing
+if [ -n "$templates" ]; then
+	out=$cache/templates.log
+	(cd ../tokenizer && PROMPT_TEMPLATES=${templates#:} go test ./prompt -count 1 -run TemplatesOfRealModels -v) >"$out" 2>&1 || true
+	good=$(grep -c '^    --- PASS' "$out" || true) bad=$(grep -c '^    --- FAIL' "$out" || true)
+	if [ "$((good + bad))" = 0 ] || [ "$bad" != 0 ]; then
+		tail -n 40 "$out" >&2
+		[ "$bad" != 0 ] || bad=1
+	fi
+	echo "templates of real models: $good as they should, $bad not"
+	passed=$((passed + good)) failed=$((failed + bad))
 fi
-exec go run ./parsers -python "$python" "$@" "${engines[@]}"
+if [ ${#engines[@]} != 0 ]; then
+	out=$(go run ./parsers -python "$python" "$@" "${engines[@]}") || true
+	echo "$out" | sed '$d'
+	if read -r p _ f _ s _ < <(echo "$out" | tail -n 1 | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$'); then
+		passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+	else
+		failed=$((failed + 1))
+	fi
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
