@@ -20,6 +20,7 @@ import (
 	"turnlog.dev/recorder/deadletter"
 	"turnlog.dev/recorder/fold"
 	"turnlog.dev/recorder/reaper"
+	"turnlog.dev/recorder/replay"
 	"turnlog.dev/recorder/worker"
 	"turnlog.dev/schema/journal"
 )
@@ -72,6 +73,7 @@ type Deps struct {
 type Recorder struct {
 	worker *worker.Worker
 	reaper *reaper.Reaper
+	fill   func(context.Context)
 }
 
 // New returns a recorder that does nothing until Run.
@@ -97,15 +99,29 @@ func New(cfg Config, deps Deps) (*Recorder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Recorder{worker: w, reaper: r}, nil
+	rec := &Recorder{worker: w, reaper: r, fill: func(context.Context) {}}
+	if v, ok := deps.Registry.(interface{ Volatile() bool }); ok && v.Volatile() {
+		rec.fill = func(ctx context.Context) {
+			err := worker.Fill(ctx, worker.Deps{
+				Turns: deps.Turns, Trajectories: deps.Trajectories, Registry: deps.Registry, Logger: deps.Logger,
+			}, replay.Logged(ctx, deps.Turns, replay.Range{Partitions: cfg.Worker.Partitions}))
+			if err != nil && ctx.Err() == nil && deps.Logger != nil {
+				// Rows of sessions from before are missing; recording goes on.
+				deps.Logger.Error("registry not filled", "error", err)
+			}
+		}
+	}
+	return rec, nil
 }
 
 // Run records until ctx is done, then finishes what it has begun and returns
-// nil.
+// nil. A registry that does not outlive the process is filled from the log in
+// the meantime, so that sessions from before are listed, and ended in time.
 func (r *Recorder) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return r.worker.Run(ctx) })
 	g.Go(func() error { return r.reaper.Run(ctx) })
+	g.Go(func() error { r.fill(ctx); return nil })
 	return g.Wait()
 }
 

@@ -48,6 +48,30 @@ func TestASessionThatNobodyClosesIsClosedAndSealed(t *testing.T) {
 	})
 }
 
+func TestARestartedRecorderStillEndsSessionsFromBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns, trajectories, dead := mem.New(mem.Options{}), mem.New(mem.Options{}), mem.New(mem.Options{})
+		s := sessiontest.New("s1", func(o *event.SessionOpened) { o.Limits = &event.Limits{IdleSeconds: 600} })
+		_, err := turns.Append(t.Context(), journal.Tip{}, s.Events[0])
+		require.NoError(t, err)
+		for _, state := range []registry.State{registry.Open, registry.Closed} {
+			rows := registry.NewMemory() // of a new process
+			r, err := recorder.New(recorder.DefaultConfig(), recorder.Deps{
+				Turns: turns, Trajectories: trajectories, DeadLetters: dead, Registry: rows,
+			})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+			require.NoError(t, r.Run(ctx))
+			cancel()
+			row, ok, err := rows.Get(t.Context(), "s1")
+			require.NoError(t, err)
+			require.True(t, ok)
+			require.Equal(t, state, row.State)
+			require.Equal(t, "g1", row.Group)
+		}
+	})
+}
+
 func TestARecorderNeedsItsJournals(t *testing.T) {
 	_, err := recorder.New(recorder.DefaultConfig(), recorder.Deps{})
 	require.Error(t, err)

@@ -75,6 +75,9 @@ func (s *State) Tip() journal.Tip { return s.tip }
 // Tree is the session's tree. It ends where the session was parked.
 func (s *State) Tree() *tree.Tree { return s.tree }
 
+// Seen reports whether the event with the given id has been folded or refused.
+func (s *State) Seen(event string) bool { return s.tree.Seen(event) || s.refused[event] }
+
 // Parked is the fault that stopped the fold of the session, or nil.
 func (s *State) Parked() *event.Fault { return s.parked }
 
@@ -199,7 +202,7 @@ func (s *State) advance(e journal.Entry) (bool, error) {
 	if s.parked == nil && s.tree.Seen(id) {
 		return false, s.tree.Apply(e) // moves its tip
 	}
-	return !s.tree.Seen(id) && !s.refused[id], nil
+	return !s.Seen(id), nil
 }
 
 func (s *State) park(id string, fault *event.Fault) {

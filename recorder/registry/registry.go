@@ -1,6 +1,6 @@
 // Package registry is the projection of all sessions that lists and dashboards
 // read and the reaper walks. It holds nothing that the log does not: a lost
-// registry is filled again as recorders read on.
+// registry is filled again from it (worker.Fill).
 package registry
 
 import (
@@ -84,6 +84,9 @@ type Memory struct {
 
 // NewMemory returns an empty registry.
 func NewMemory() *Memory { return &Memory{rows: map[string]Session{}} }
+
+// Volatile says that a new process starts with an empty registry.
+func (m *Memory) Volatile() bool { return true }
 
 // Put stores a row, unless a newer one is there.
 func (m *Memory) Put(_ context.Context, s Session) error {
