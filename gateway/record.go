@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"time"
 
 	"turnlog.dev/gateway/pool"
@@ -42,53 +43,43 @@ func (t *turn) committed(r parse.Reply, a *Answer, generated pool.Result) *event
 }
 
 func (t *turn) conversation(answer message.Message) *event.Conversation {
-	head := t.req.Conversation.Head.Hash()
-	system, tools := headContent(t.req.Conversation)
 	c := &event.Conversation{
-		Head:           head[:],
 		Keep:           uint32(t.match.Keep),
 		Answer:         answer.AppendJSON(nil),
 		TemplateKwargs: t.options.Kwargs,
 		TemplateTime:   t.options.Time.Unix(),
 	}
-	c.System, c.Tools = reference(system), reference(tools)
+	if h := t.session.Head(t.req.Conversation.Head); h != nil {
+		c.Head, c.System, c.Tools = h.Hash[:], h.System, h.Tools
+	} else {
+		head := t.req.Conversation.Head.Hash()
+		c.Head = head[:]
+		if system := t.req.Conversation.Head.System; len(system) > 0 {
+			c.System = define(c, message.AppendList(nil, system))
+		}
+		if tools := t.req.Conversation.Head.Tools; len(tools) > 0 {
+			c.Tools = define(c, message.AppendTools(nil, tools))
+		}
+	}
 	for _, m := range t.match.Added {
 		c.Messages = append(c.Messages, m.AppendJSON(nil))
 	}
 	return c
 }
 
-// headContent is what the hashes of a head refer to: nil where there is none.
-func headContent(c message.Conversation) (system, tools []byte) {
-	if len(c.Head.System) > 0 {
-		system = message.AppendList(nil, c.Head.System)
-	}
-	if len(c.Head.Tools) > 0 {
-		tools = message.AppendTools(nil, c.Head.Tools)
-	}
-	return system, tools
-}
-
-func reference(content []byte) []byte {
-	if content == nil {
-		return nil
-	}
+// define puts a definition into a conversation and returns its hash.
+func define(c *event.Conversation, content []byte) []byte {
 	h := event.Sum(content)
+	c.Definitions = append(c.Definitions, &event.Definition{Hash: h[:], Content: content})
 	return h[:]
 }
 
-// inlineDefinitions puts into an event what it refers to and the session's log
-// does not hold yet. It is called again after every lost race, on the event
-// that has not been appended.
-func inlineDefinitions(c *event.TurnCommitted, conv message.Conversation, tree *tree.Tree) {
-	c.Conversation.Definitions = nil
-	system, tools := headContent(conv)
-	for _, content := range [][]byte{system, tools} {
-		hash := reference(content)
-		if _, held := tree.Definition(hash); content != nil && !held {
-			c.Conversation.Definitions = append(c.Conversation.Definitions, &event.Definition{Hash: hash, Content: content})
-		}
-	}
+// dropHeld removes the definitions that the session's log holds by now.
+func dropHeld(c *event.Conversation, tree *tree.Tree) {
+	c.Definitions = slices.DeleteFunc(c.Definitions, func(d *event.Definition) bool {
+		_, held := tree.Definition(d.GetHash())
+		return held
+	})
 }
 
 func (t *turn) request() *event.Request {

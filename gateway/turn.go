@@ -439,7 +439,7 @@ func (t *turn) commit(ctx context.Context, c *event.TurnCommitted) error {
 			ev.Body = &event.Event_TurnAborted{TurnAborted: &event.TurnAborted{Turn: t.id, Reason: "closed", Partial: c}}
 			return ev, nil
 		}
-		inlineDefinitions(c, t.req.Conversation, tree)
+		dropHeld(c.Conversation, tree)
 		ev.Body = &event.Event_TurnCommitted{TurnCommitted: c}
 		return ev, nil
 	})
@@ -468,7 +468,7 @@ func (t *turn) abort(ctx context.Context, generated pool.Result, cause error) er
 	defer cancel()
 	ev := t.g.event(t.id, t.runID, t.req.Session)
 	err := t.session.Append(ctx, func(tree *tree.Tree) (*event.Event, error) {
-		inlineDefinitions(partial, t.req.Conversation, tree)
+		dropHeld(partial.Conversation, tree)
 		ev.Body = &event.Event_TurnAborted{TurnAborted: &event.TurnAborted{
 			Turn: t.id, Reason: reason, Error: cause.Error(), Partial: partial,
 		}}

@@ -107,6 +107,13 @@ func (s *Session) add(t *tree.Turn) error {
 	chain = message.Chain(chain, loose(n.answer).Hash())
 	n.chains = append(n.chains, chain)
 
+	if s.heads[n.head] == nil {
+		h, err := readHead(conv, s.tree)
+		if err != nil {
+			return err
+		}
+		s.heads[n.head] = h
+	}
 	for _, c := range n.answer.Calls {
 		if c.ModelID != "" {
 			s.modelIDs[c.ID] = c.ModelID
@@ -133,15 +140,33 @@ func (n *node) chainAt(k int) message.Hash {
 	}
 }
 
-// at is message k of the conversation, from 0, the answer being the last.
-func (n *node) at(k int) message.Message {
-	for k < n.keep {
-		n = n.parent
+// walk calls fn with the messages of the conversation in order, the answer
+// being the last, until fn says no, and reports whether it never did.
+func (n *node) walk(fn func(k int, m message.Message) bool) bool {
+	var path []*node
+	for p := n; p != nil; p = p.parent {
+		path = append(path, p)
 	}
-	if k -= n.keep; k < len(n.added) {
-		return n.added[k]
+	// What a node adds counts up to where the next one took over.
+	k := 0
+	for i := len(path) - 1; i >= 0; i-- {
+		p, until := path[i], n.count()
+		if i > 0 {
+			until = path[i-1].keep
+		}
+		for ; k < until && k-p.keep < len(p.added); k++ {
+			if !fn(k, p.added[k-p.keep]) {
+				return false
+			}
+		}
+		if k < until {
+			if !fn(k, p.answer) {
+				return false
+			}
+			k++
+		}
 	}
-	return n.answer
+	return true
 }
 
 // Match finds the turn that a request continues: the one whose history, answer
@@ -151,9 +176,62 @@ func (s *Session) Match(c message.Conversation) (m Match, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	messages, reordered := sortResults(c.Messages)
-	head := c.Head.Hash()
+	if reordered {
+		m.Tolerances = append(m.Tolerances, ResultOrder)
+	}
+	parent, end := s.latest(c.Head, messages)
+	if parent != nil {
+		m.Keep = parent.count()
+	} else {
+		parent, end = s.search(c.Head, messages, &m)
+	}
+	m.Added = messages[m.Keep:]
+	known = !slices.ContainsFunc(m.Added, isAnswer)
+	if parent != nil {
+		m.Parent = parent.turn
+		parent.walk(func(k int, recorded message.Message) bool {
+			m.compare(recorded, messages[k])
+			return true
+		})
+	}
+	m.decide(s, parent, end, messages, known)
+	return m, known
+}
+
+func isAnswer(m message.Message) bool { return m.Role == message.Assistant }
+
+// latest returns the turn that was committed last if the request plainly
+// continues it, and the history that the request ends in. It is what search
+// would find: comparing texts costs much less than hashing them, and a turn's
+// work should depend on what is new.
+func (s *Session) latest(head message.Head, messages []message.Message) (*node, message.Hash) {
+	turns := s.tree.Turns
+	if len(turns) == 0 {
+		return nil, message.Hash{}
+	}
+	n := s.nodes[turns[len(turns)-1]]
+	k := n.count()
+	if k > len(messages) || slices.ContainsFunc(messages[k:], isAnswer) || !s.heads[n.head].same(head) {
+		return nil, message.Hash{}
+	}
+	if named := messages[k-1].Turn; named != "" && named != n.turn.ID {
+		return nil, message.Hash{}
+	}
+	chain := n.chains[len(n.chains)-1]
+	if len(s.answers[chain]) > 1 || !n.walk(func(k int, recorded message.Message) bool { return alike(recorded, messages[k]) }) {
+		return nil, message.Hash{}
+	}
+	for _, m := range messages[k:] {
+		chain = message.Chain(chain, loose(m).Hash())
+	}
+	return n, chain
+}
+
+// search returns the turn that the request continues, by the hashes of its
+// history, and the history that the request ends in.
+func (s *Session) search(head message.Head, messages []message.Message, m *Match) (parent *node, end message.Hash) {
 	chains := make([]message.Hash, len(messages)+1)
-	chains[0] = head
+	chains[0] = head.Hash()
 	named := map[int]*node{}
 	for i, msg := range messages {
 		chains[i+1] = message.Chain(chains[i], loose(msg).Hash())
@@ -161,32 +239,20 @@ func (s *Session) Match(c message.Conversation) (m Match, known bool) {
 			chains[i+1], named[i+1] = n.chainAt(n.count()), n
 		}
 	}
-
-	var parent *node
-	for i := len(messages); i > 0 && parent == nil; i-- {
-		if messages[i-1].Role == message.Assistant {
-			if parent = named[i]; parent == nil {
-				parent, m.Ambiguous = s.newest(s.answers[chains[i]])
-			}
+	end = chains[len(messages)]
+	for i := len(messages); i > 0; i-- {
+		if !isAnswer(messages[i-1]) {
+			continue
+		}
+		if parent = named[i]; parent == nil {
+			parent, m.Ambiguous = s.newest(s.answers[chains[i]])
+		}
+		if parent != nil {
 			m.Keep = i
+			return parent, end
 		}
 	}
-	if parent == nil {
-		m.Keep = 0
-	}
-	m.Added = messages[m.Keep:]
-	known = !slices.ContainsFunc(m.Added, func(x message.Message) bool { return x.Role == message.Assistant })
-	if reordered {
-		m.Tolerances = append(m.Tolerances, ResultOrder)
-	}
-	if parent != nil {
-		m.Parent = parent.turn
-		for i, x := range messages[:m.Keep] {
-			m.compare(parent.at(i), x)
-		}
-	}
-	m.decide(s, parent, chains[len(messages)], messages, known)
-	return m, known
+	return nil, end
 }
 
 // named returns the turn that an answer says it was given in, if it answered
@@ -302,6 +368,21 @@ func (m *Match) tolerate(what string) {
 		m.Tolerances = append(m.Tolerances, what)
 	}
 }
+
+// alike reports whether two messages surely have the same loose hash.
+func alike(a, b message.Message) bool {
+	if a.Role != b.Role || a.CallID != b.CallID || a.Role != message.Tool && a.Name != b.Name {
+		return false
+	}
+	if !slices.EqualFunc(a.Calls, b.Calls, func(x, y message.Call) bool { return x.ID == y.ID }) {
+		return false
+	}
+	x, y := loose(a).Content, loose(b).Content
+	return plain(x) && plain(y) && x.String() == y.String()
+}
+
+// plain reports whether content is one text, however it is spelled.
+func plain(c message.Content) bool { return c.OnlyText() && len(c.Parts) <= 1 }
 
 // loose is a message with what clients are known to change taken away: space
 // at the end of a text, and around an answer.

@@ -45,6 +45,7 @@ type Session struct {
 	modelIDs  map[string]string        // by the id that the client knows
 	bodies    map[string][]*tree.Turn  // by the hash of the request's body
 	again     map[string]bool          // undelivered turns that were given again
+	heads     map[message.Hash]*Head
 	damaged   error
 }
 
@@ -59,6 +60,7 @@ func newSession(id string, j journal.Journal) *Session {
 		modelIDs: map[string]string{},
 		bodies:   map[string][]*tree.Turn{},
 		again:    map[string]bool{},
+		heads:    map[message.Hash]*Head{},
 	}
 }
 
