@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"turnlog.dev/recorder/registry"
 	"turnlog.dev/schema/journal"
@@ -60,7 +63,11 @@ func Listed(ctx context.Context, r Registry, f registry.Filter) iter.Seq2[string
 	}
 }
 
-// Logged reads the log itself and yields each session of the range once.
+// together is how many partitions are read at the same time.
+const together = 16
+
+// Logged reads the log itself and yields each session of the range once,
+// partition after partition.
 func Logged(ctx context.Context, turns journal.Journal, r Range) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		partitions := r.Partitions
@@ -69,16 +76,30 @@ func Logged(ctx context.Context, turns journal.Journal, r Range) iter.Seq2[strin
 				partitions = append(partitions, p)
 			}
 		}
-		for _, p := range partitions {
-			if !r.partition(ctx, turns, p, yield) {
+		for some := range slices.Chunk(partitions, together) {
+			found := make([][]string, len(some))
+			g, ctx := errgroup.WithContext(ctx)
+			for i, p := range some {
+				g.Go(func() (err error) {
+					found[i], err = r.partition(ctx, turns, p)
+					return err
+				})
+			}
+			if err := g.Wait(); err != nil {
+				yield("", err)
 				return
+			}
+			for _, id := range slices.Concat(found...) {
+				if !yield(id, nil) {
+					return
+				}
 			}
 		}
 	}
 }
 
-// partition yields the sessions of one partition and reports whether to go on.
-func (r Range) partition(ctx context.Context, turns journal.Journal, p int, yield func(string, error) bool) bool {
+// partition lists the sessions of one partition.
+func (r Range) partition(ctx context.Context, turns journal.Journal, p int) ([]string, error) {
 	idle := r.Idle
 	if idle == 0 {
 		idle = time.Second
@@ -86,9 +107,10 @@ func (r Range) partition(ctx context.Context, turns journal.Journal, p int, yiel
 	started := time.Now()
 	sub, err := turns.Subscribe(ctx, p, journal.SubscribeOptions{After: r.After})
 	if err != nil {
-		return yield("", fmt.Errorf("replay: partition %d: %w", p, err))
+		return nil, fmt.Errorf("replay: partition %d: %w", p, err)
 	}
 	defer sub.Close()
+	var ids []string
 	seen := map[string]bool{}
 	for {
 		wait, cancel := context.WithTimeout(ctx, idle)
@@ -97,25 +119,23 @@ func (r Range) partition(ctx context.Context, turns journal.Journal, p int, yiel
 		cancel()
 		switch {
 		case ctx.Err() != nil:
-			return yield("", ctx.Err())
+			return nil, ctx.Err()
 		case err != nil && ended:
-			return true // nothing more is there
+			return ids, nil // nothing more is there
 		case errors.Is(err, journal.ErrUnavailable):
 			continue
 		case err != nil:
-			return yield("", fmt.Errorf("replay: partition %d: %w", p, err))
+			return nil, fmt.Errorf("replay: partition %d: %w", p, err)
 		}
 		for _, d := range batch {
 			if d.Err == nil && (d.Time.After(started) || r.UpTo != 0 && d.Tip.Position > r.UpTo) {
-				return true // what is being written now is not part of it
+				return ids, nil // what is being written now is not part of it
 			}
 			if d.Err != nil || seen[d.Session] || journal.IsRunSession(d.Session) || !r.holds(d) {
 				continue
 			}
 			seen[d.Session] = true
-			if !yield(d.Session, nil) {
-				return false
-			}
+			ids = append(ids, d.Session)
 		}
 	}
 }
