@@ -66,6 +66,9 @@ func Listed(ctx context.Context, r Registry, f registry.Filter) iter.Seq2[string
 // together is how many partitions are read at the same time.
 const together = 16
 
+// skew is how far the log's clock may be ahead of this process's.
+const skew = 10 * time.Second
+
 // Logged reads the log itself and yields each session of the range once,
 // partition after partition.
 func Logged(ctx context.Context, turns journal.Journal, r Range) iter.Seq2[string, error] {
@@ -128,7 +131,7 @@ func (r Range) partition(ctx context.Context, turns journal.Journal, p int) ([]s
 			return nil, fmt.Errorf("replay: partition %d: %w", p, err)
 		}
 		for _, d := range batch {
-			if d.Err == nil && (d.Time.After(started) || r.UpTo != 0 && d.Tip.Position > r.UpTo) {
+			if d.Err == nil && (d.Time.After(started.Add(skew)) || r.UpTo != 0 && d.Tip.Position > r.UpTo) {
 				return ids, nil // what is being written now is not part of it
 			}
 			if d.Err != nil || seen[d.Session] || journal.IsRunSession(d.Session) || !r.holds(d) {
