@@ -3,7 +3,7 @@
 #
 #   - replies against the parsers of sglang and vLLM,
 #   - prompts with the chat templates of real models, as the packages trl and
-#     axolotl hold them.
+#     axolotl hold them, and llama-cpp-python if tests/parity has fetched it.
 #
 # The packages come from the Python index (380 MB, once) into $TURNLOG_CACHE, by
 # default .cache in the repository. Only Python sources and templates are
@@ -57,6 +57,11 @@ for name in sglang vllm trl axolotl; do
 		templates+=:$(dirname "$(find "$folder" -name '*.jinja' | sort | sed -n 1p)")
 	fi
 done
+
+more=$cache/../parity/packages/pip/llama-cpp-python/vendor/llama.cpp/models/templates
+if [ -d "$more" ]; then
+	templates+=:$more
+fi
 
 passed=0 failed=0 skipped=$missing
 if [ -n "$templates" ]; then

@@ -12,6 +12,7 @@ import (
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/message"
 	"turnlog.dev/tokenizer"
+	"turnlog.dev/tokenizer/family"
 	"turnlog.dev/tokenizer/family/familytest"
 	"turnlog.dev/tokenizer/parse"
 	"turnlog.dev/tokenizer/prompt"
@@ -171,7 +172,7 @@ func (r *rig) split(tr trajectory, at int) (result string) {
 
 // fit gives calls the ids that the family's models write.
 func (r *rig) fit(messages []message.Message) []message.Message {
-	if r.Name != "kimi-k2" {
+	if r.Name != "kimi-k2" && r.Family.Name != family.KimiK2.Name {
 		return messages
 	}
 	messages = slices.Clone(messages)

@@ -41,7 +41,7 @@ func TestTemplatesOfRealModels(t *testing.T) {
 }
 
 func real(t *testing.T, file, source string) {
-	c := familytest.Checkpoint{Name: file, Source: source, Thinks: true, Calls: true, Parallel: true}
+	c := familytest.Checkpoint{Name: file, Source: source, Thinks: true, Calls: true, Parallel: true, Kwargs: `{"enable_thinking": true, "thinking": true}`}
 	for _, m := range marked.FindAllString(source, -1) {
 		if slices.Contains(c.Special, m) || slices.Contains(c.Marks, m) {
 			continue
