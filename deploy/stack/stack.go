@@ -194,8 +194,8 @@ func (s *Stack) openLog(ctx context.Context, g *group) (*logs, error) {
 // defaultRemoteBytes is the room on a server whose disk we cannot see.
 const defaultRemoteBytes = 64 << 30
 
-// open opens one of the tenant's logs on a connection. Turns get half of the
-// room, trajectories nearly the rest.
+// open opens one of the tenant's logs on a connection. Turns and trajectories
+// share the room; a little is left for dead letters and the registry.
 func (l *logs) open(ctx context.Context, c *jet.Conn, kind jet.Kind) (*jet.Log, error) {
 	cfg := jet.DefaultConfig(l.cfg.Tenant, kind)
 	cfg.Streams = l.cfg.Log.Streams
@@ -204,13 +204,34 @@ func (l *logs) open(ctx context.Context, c *jet.Conn, kind jet.Kind) (*jet.Log, 
 	}
 	switch kind {
 	case jet.Turns:
-		cfg.MaxBytes = l.maxBytes / 100 * 50
+		cfg.MaxBytes = l.maxBytes / 100 * turnsShare
 	case jet.Trajectories:
-		cfg.MaxBytes = l.maxBytes / 100 * 48
+		cfg.MaxBytes = l.maxBytes / 100 * trajectoriesShare
 	case jet.DeadLetters:
-		cfg.MaxBytes = l.maxBytes / 100 * 2
+		cfg.MaxBytes = l.maxBytes / 100 * deadLettersShare
 	}
 	return c.Open(ctx, cfg)
+}
+
+// Shares of the room, in percent.
+const (
+	turnsShare        = 49
+	trajectoriesShare = 47
+	deadLettersShare  = 2
+	registryShare     = 2
+)
+
+// registry opens the table of the tenant's sessions.
+func (l *logs) registry(ctx context.Context, c *jet.Conn) (*registry.Stored, error) {
+	cfg := jet.BucketConfig{Tenant: l.cfg.Tenant, Name: "sessions", Replicas: 1, MaxBytes: l.maxBytes / 100 * registryShare}
+	if l.cfg.Log.Durability == "cluster" {
+		cfg.Replicas = 3
+	}
+	b, err := c.OpenBucket(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return registry.NewStored(b), nil
 }
 
 func (l *logs) close() {
@@ -289,13 +310,14 @@ func (s *Stack) startRecorder(ctx context.Context, g *group, l *logs, m *metrics
 	turns, err1 := l.open(ctx, conn, jet.Turns)
 	trajectories, err2 := l.open(ctx, conn, jet.Trajectories)
 	dead, err3 := l.open(ctx, conn, jet.DeadLetters)
-	if err := errors.Join(err1, err2, err3); err != nil {
+	sessions, err4 := l.registry(ctx, conn)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}
 	cfg := recorder.DefaultConfig()
 	cfg.Worker.CacheBytes = s.cfg.Recorder.CacheBytes
 	rec, err := recorder.New(cfg, recorder.Deps{
-		Turns: turns, Trajectories: trajectories, DeadLetters: dead, Registry: registry.NewMemory(),
+		Turns: turns, Trajectories: trajectories, DeadLetters: dead, Registry: sessions,
 		Now:    func(context.Context) (time.Time, error) { return time.Now(), nil },
 		Logger: s.opt.Log, Fault: func(p worker.Point) { s.opt.Fault("recorder." + string(p)) },
 	})

@@ -189,7 +189,7 @@ func checkLog(t *testing.T, dir string, a *agent, truth map[string]mock.Sampled)
 	require.NoError(t, err)
 	defer conn.Close()
 	cfg := jet.DefaultConfig("default", jet.Turns)
-	cfg.MaxBytes = 1 << 30 / 100 * 50
+	cfg.MaxBytes = 1 << 28
 	log, err := conn.Open(ctx, cfg)
 	require.NoError(t, err)
 
