@@ -73,9 +73,8 @@ func (d *digester) row(row reflect.Value, cols []column) {
 	d.rows++
 	at := 0
 	for _, c := range cols {
-		width := len(leaves("", []arrow.Field{{Name: c.name, Type: c.typ}}))
-		group := d.columns[at : at+width]
-		at += width
+		group := d.columns[at : at+c.leaves]
+		at += c.leaves
 		var began [16]uint64
 		for i := range group {
 			began[i] = group[i].Count
@@ -145,10 +144,9 @@ func addValue(group []ColumnDigest, v reflect.Value) {
 func addStruct(group []ColumnDigest, v reflect.Value) {
 	at := 0
 	for _, c := range columns(v.Type()) {
-		width := len(leaves("", []arrow.Field{{Name: c.name, Type: c.typ}}))
 		if f := v.Field(c.index); !c.null || !isNull(f) {
-			addValue(group[at:at+width], f)
+			addValue(group[at:at+c.leaves], f)
 		}
-		at += width
+		at += c.leaves
 	}
 }

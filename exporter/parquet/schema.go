@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -28,10 +29,18 @@ type column struct {
 	index int
 	null  bool
 	typ   arrow.DataType
+	// leaves is the number of Parquet columns that hold it.
+	leaves int
 }
+
+// known holds the columns of each struct type that was met.
+var known sync.Map
 
 // columns returns the columns of a struct type, in order.
 func columns(t reflect.Type) []column {
+	if list, ok := known.Load(t); ok {
+		return list.([]column)
+	}
 	var list []column
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -39,8 +48,11 @@ func columns(t reflect.Type) []column {
 		if name == "" {
 			panic(fmt.Sprintf("parquet: field %s.%s names no column", t, f.Name))
 		}
-		list = append(list, column{name, i, options == "null", arrowType(f.Type)})
+		typ := arrowType(f.Type)
+		width := len(leaves("", []arrow.Field{{Name: name, Type: typ}}))
+		list = append(list, column{name, i, options == "null", typ, width})
 	}
+	known.Store(t, list)
 	return list
 }
 

@@ -60,6 +60,7 @@ type builder struct {
 
 func (b *builder) branch(branch *event.BranchSealed) error {
 	q := newSequence()
+	q.grow(b.tokens(branch))
 	var path []*turn
 	segment := 0
 	for i, id := range branch.Turns {
@@ -74,7 +75,7 @@ func (b *builder) branch(branch *event.BranchSealed) error {
 		}
 		if keep := int(t.Keep); keep < len(q.ids) {
 			if q.trains(keep) {
-				if b.emit(branch, &q, path, segment) {
+				if b.emit(branch, q.clone(), path, segment) {
 					clear(q.mask[:keep])
 				}
 				segment++
@@ -90,8 +91,24 @@ func (b *builder) branch(branch *event.BranchSealed) error {
 	return nil
 }
 
-// emit adds the row of a sequence, and reports whether its tokens are trained
-// by it.
+// tokens is an upper bound of the length of a branch.
+func (b *builder) tokens(branch *event.BranchSealed) (n int) {
+	for _, id := range branch.Turns {
+		n += event.Count(b.turns[id].ids())
+	}
+	return n
+}
+
+// ids are the new ids of a turn that may be missing.
+func (t *turn) ids() []byte {
+	if t == nil {
+		return nil
+	}
+	return t.Ids
+}
+
+// emit adds the row of a sequence, which it keeps, and reports whether its
+// tokens are trained by it.
 func (b *builder) emit(branch *event.BranchSealed, q *sequence, path []*turn, segment int) bool {
 	trimmed := q.trim()
 	if trimmed.trainable() == 0 {
@@ -172,18 +189,14 @@ func (b *builder) rowID(branch string, segment int) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// tokens copies the per-token columns and the turn table: q goes on changing.
+// tokens takes over the per-token columns, and fills in the turn table.
 func (r *Row) tokens(q *sequence) {
-	r.InputIDs = make([]int32, len(q.ids))
-	for i, id := range q.ids {
-		r.InputIDs[i] = int32(id)
-	}
-	r.LossMask = slices.Clone(q.mask)
+	r.InputIDs, r.LossMask = q.ids, q.mask
 	if q.hasLogprobs() {
-		r.Logprobs = slices.Clone(q.logprobs)
+		r.Logprobs = q.logprobs
 	}
 	if q.hasVersions() {
-		r.Versions = slices.Clone(q.versions)
+		r.Versions = q.versions
 	}
 	for _, s := range q.spans {
 		r.TurnStart = append(r.TurnStart, int32(s.start))

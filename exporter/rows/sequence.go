@@ -10,7 +10,7 @@ import (
 
 // sequence is the ids along a branch so far.
 type sequence struct {
-	ids      []uint32
+	ids      []int32
 	mask     []int8
 	logprobs []float32
 	versions []int32
@@ -30,30 +30,34 @@ type span struct {
 	start, end int
 }
 
-// add appends the ids of a turn after the first Keep of what is there.
+// grow makes room for n tokens in all.
+func (q *sequence) grow(n int) {
+	q.ids, q.mask = slices.Grow(q.ids, n), slices.Grow(q.mask, n)
+	q.logprobs, q.versions = slices.Grow(q.logprobs, n), slices.Grow(q.versions, n)
+}
+
+// add appends the new ids of a turn.
 func (q *sequence) add(t *turn, train bool) error {
 	base := len(q.ids)
-	q.ids = event.IDs(q.ids, t.Ids)
-	n := len(q.ids) - base
+	q.ids = event.Ints(q.ids, t.Ids)
 	for _, id := range q.ids[base:] {
-		if id > math.MaxInt32 {
-			return fmt.Errorf("%w: turn %s: id %d is above int32", ErrMalformed, t.Turn, id)
+		if id < 0 {
+			return fmt.Errorf("%w: turn %s: id %d is above int32", ErrMalformed, t.Turn, uint32(id))
 		}
 	}
-	q.mask = slices.Grow(q.mask, n)[:base+n]
-	clear(q.mask[base:])
-	if train {
-		for i, m := range t.Mask {
-			q.mask[base+i] = int8(m)
+	for _, m := range t.Mask {
+		if !train {
+			m = 0
 		}
+		q.mask = append(q.mask, int8(m))
 	}
 	q.logprobs = event.Floats(q.logprobs, t.Logprobs)
-	if len(t.Logprobs) == 0 {
-		q.logprobs = append(q.logprobs, make([]float32, n)...)
+	for len(q.logprobs) < len(q.ids) {
+		q.logprobs = append(q.logprobs, 0)
 	}
 	q.versions = event.Ints(q.versions, t.Versions)
-	if len(t.Versions) == 0 {
-		q.versions = append(q.versions, slices.Repeat([]int32{-1}, n)...)
+	for len(q.versions) < len(q.ids) {
+		q.versions = append(q.versions, -1)
 	}
 	if start, end := sampled(t.TurnSpans); start < end {
 		q.spans = append(q.spans, span{t, base + start, base + end})
@@ -107,6 +111,15 @@ func (q *sequence) trim() sequence {
 		}
 	}
 	return q.upTo(0, 0)
+}
+
+// clone shares nothing that the sequence may change.
+func (q *sequence) clone() *sequence {
+	c := *q
+	c.ids, c.mask = slices.Clone(q.ids), slices.Clone(q.mask)
+	c.logprobs, c.versions = slices.Clone(q.logprobs), slices.Clone(q.versions)
+	c.spans = slices.Clone(q.spans)
+	return &c
 }
 
 // upTo shares what the sequence holds with the result.
