@@ -42,20 +42,39 @@ async function freePort() {
   return port;
 }
 
+// daemon starts turnlog for as long as this process runs.
+function daemon(binary, args, log) {
+  // turnlog takes every TURNLOG_ variable for a setting.
+  const env = Object.fromEntries(Object.entries(process.env).filter(([k]) => !k.startsWith('TURNLOG_')));
+  const out = fs.openSync(log, 'a');
+  const child = spawn(binary, args, { env, detached: true, stdio: ['ignore', out, out] });
+  children.add(child);
+  return child;
+}
+
+async function answers(child, url, log) {
+  for (let i = 0; ; i++) {
+    try { if ((await fetch(url)).ok) return; } catch { }
+    if (i > 300 || child.exitCode !== null) throw new Error('turnlog does not come up; see ' + log);
+    await sleep(100);
+  }
+}
+
+// engine starts a mock engine that writes down what it samples, and returns
+// where it is.
+export async function engine(binary, dir, journal) {
+  const port = await freePort(), log = path.join(dir, 'engine.log');
+  const child = daemon(binary, ['engine', 'mock', '--listen', `127.0.0.1:${port}`, '--journal', journal, '--non-canonical', '0.1'], log);
+  await answers(child, `http://127.0.0.1:${port}/health`, log);
+  return `http://127.0.0.1:${port}`;
+}
+
 // up starts turnlog with everything in it and waits until it serves.
 export async function up(binary, dir, flags = []) {
   const port = await freePort(), url = `http://127.0.0.1:${port}`;
-  const data = path.join(dir, 'data');
-  // turnlog takes every TURNLOG_ variable for a setting.
-  const env = Object.fromEntries(Object.entries(process.env).filter(([k]) => !k.startsWith('TURNLOG_')));
-  const child = spawn(binary, ['up', '--data', data, '--listen', `127.0.0.1:${port}`, ...flags],
-    { env, detached: true, stdio: ['ignore', fs.openSync(path.join(dir, 'turnlog.log'), 'w'), fs.openSync(path.join(dir, 'turnlog.log'), 'a')] });
-  children.add(child);
-  for (let i = 0; ; i++) {
-    try { if ((await fetch(url + '/readyz')).ok) break; } catch { }
-    if (i > 300 || child.exitCode !== null) throw new Error('turnlog does not come up; see ' + path.join(dir, 'turnlog.log'));
-    await sleep(100);
-  }
+  const data = path.join(dir, 'data'), log = path.join(dir, 'turnlog.log');
+  const child = daemon(binary, ['up', '--data', data, '--listen', `127.0.0.1:${port}`, ...flags], log);
+  await answers(child, url + '/readyz', log);
   const admin = fs.readFileSync(path.join(data, 'admin.key'), 'utf8').split('\n')[0].trim();
   const call = async (method, p, body) => {
     const r = await fetch(url + p, { method, headers: { authorization: 'Bearer ' + admin }, body: body && JSON.stringify(body) });

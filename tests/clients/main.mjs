@@ -1,15 +1,16 @@
 // Runs the cases against a turnlog of their own and prints one line for each,
 // then "N passed, N failed, N skipped".
-// usage: node main.mjs BINARY CLIENTS RUN [only...]   (only: client or case names)
+// usage: node main.mjs BINARY ROWS CLIENTS RUN [only...]
+//   ROWS: the program of that folder; only: client or case names
 import fs from 'node:fs';
 import path from 'node:path';
 import { cases } from './cases.mjs';
 import { packages, start } from './clients.mjs';
 import { cutOnce } from './faults.mjs';
-import { up } from './lib.mjs';
+import { engine, run, up } from './lib.mjs';
 import { sdkCases } from './sdk.mjs';
 
-const [binary, folder, dir, ...only] = process.argv.slice(2);
+const [binary, rows, folder, dir, ...only] = process.argv.slice(2);
 // No run of a client takes longer than this, and the whole set is stopped when
 // its time is over: what is left is then counted as skipped.
 const limit = 90_000, budget = +(process.env.TURNLOG_CLIENTS_SECONDS || 480) * 1000;
@@ -26,8 +27,10 @@ function tell(result, name, why = '', ms) {
   console.log(`${result.padEnd(7)} ${name}${ms ? ` (${(ms / 1000).toFixed(1)} s)` : ''}${why ? ': ' + why : ''}`);
 }
 
-const models = [{ name: 'demo', aliases: ['*'], files: 'demo', engine: 'mock', context_length: 131072 }];
-const turnlog = await up(binary, dir, ['--models', JSON.stringify(models)]);
+const journal = path.join(dir, 'engine.jsonl');
+const models = [{ name: 'demo', aliases: ['*'], files: 'demo', engine: 'sglang', backends: [await engine(binary, dir, journal)], context_length: 131072 }];
+const turnlog = await up(binary, dir, ['--models', JSON.stringify(models), '--exporter.flush', '500ms']);
+const rewarded = [];
 
 async function client(c, n) {
   const home = path.join(dir, `${n}-${c.client}`);
@@ -48,6 +51,7 @@ async function client(c, n) {
     if (c.output) c.output(r);
     c.assert(record, { proxy });
     await turnlog.close(opened.session, 1);
+    if (record.turns.length) rewarded.push(opened.session);
   } finally { proxy && proxy.stop(); }
 }
 
@@ -66,6 +70,11 @@ for (const c of list) {
   } catch (e) {
     tell('failed', name, e.message, Date.now() - t0);
   }
+}
+if (rewarded.length) {
+  const name = 'all clients: rows are what the engine sampled', t0 = Date.now();
+  const r = await run(rows, [path.join(dir, 'data/shards'), journal, ...rewarded], { log: path.join(dir, 'rows.log') });
+  tell(r.code === 0 ? 'passed' : 'failed', name, (r.code === 0 ? r.out : r.err).trim(), Date.now() - t0);
 }
 await turnlog.stop();
 console.log(`${count.passed} passed, ${count.failed} failed, ${count.skipped} skipped`);

@@ -50,10 +50,11 @@ for p in ${missing[@]+"${missing[@]}"}; do
   fi
 done
 
-go build -o bin/turnlog ./deploy/cmd/turnlog
 run=$(mktemp -d)
+go build -o bin/turnlog ./deploy/cmd/turnlog
+go build -o "$run/rows" ./tests/clients/rows
 status=0
-node tests/clients/main.mjs bin/turnlog "$cache" "$run" "$@" || status=$?
+node tests/clients/main.mjs bin/turnlog "$run/rows" "$cache" "$run" "$@" || status=$?
 # What was recorded is worth a look only where something failed.
 if [ "$status" -eq 0 ]; then rm -rf "$run"; else echo "logs are in $run" >&2; fi
 exit "$status"
