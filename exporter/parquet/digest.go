@@ -57,6 +57,7 @@ func textBits(b []byte) uint64 {
 type digester struct {
 	rows    int64
 	columns []ColumnDigest
+	began   []uint64 // the counts of one column's leaves before the row
 }
 
 func newDigester(schema *arrow.Schema) *digester {
@@ -75,9 +76,9 @@ func (d *digester) row(row reflect.Value, cols []column) {
 	for _, c := range cols {
 		group := d.columns[at : at+c.leaves]
 		at += c.leaves
-		var began [16]uint64
-		for i := range group {
-			began[i] = group[i].Count
+		d.began = d.began[:0]
+		for _, leaf := range group {
+			d.began = append(d.began, leaf.Count)
 		}
 		v := row.Field(c.index)
 		null := c.null && isNull(v)
@@ -85,7 +86,7 @@ func (d *digester) row(row reflect.Value, cols []column) {
 			addValue(group, v)
 		}
 		for i := range group {
-			group[i].row(began[i], null)
+			group[i].row(d.began[i], null)
 		}
 	}
 }
