@@ -8,12 +8,12 @@
 package vllm
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -315,10 +315,10 @@ func (a *answer) logprobs(raw []byte, ids []uint32) ([]float32, error) {
 	names, _ := rawjson.Get(raw, "tokens")
 	i := 0
 	for v := range rawjson.Elements(names) {
-		if name, ok := strings.CutPrefix(rawjson.Text(v), "token_id:"); ok {
-			id, err := wire.ID([]byte(name))
+		if name, ok := bytes.CutPrefix(v, []byte(`"token_id:`)); ok {
+			id, err := wire.ID(bytes.TrimSuffix(name, []byte(`"`)))
 			if err != nil || i >= len(ids) || ids[i] != id {
-				return nil, wire.Broken("logprobs.tokens[%d] is %q, another token than token_ids", i, rawjson.Text(v))
+				return nil, wire.Broken("logprobs.tokens[%d] is %s, another token than token_ids", i, v)
 			}
 		}
 		i++
