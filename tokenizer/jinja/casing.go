@@ -126,3 +126,49 @@ func titleFilter(s string) string {
 func isLower(s string) bool { return lower(s) == s && upper(s) != s }
 
 func isUpper(s string) bool { return upper(s) == s && lower(s) != s }
+
+func swapCase(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case unicode.IsUpper(r):
+			b.WriteString(lower(string(r)))
+		case unicode.IsLower(r):
+			b.WriteString(upper(string(r)))
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// isTitle is str.istitle: capitals only at the start of words, and a cased
+// character at all.
+func isTitle(s string) bool {
+	some, inWord := false, false
+	for _, r := range s {
+		switch {
+		case unicode.IsUpper(r) || unicode.IsTitle(r):
+			if inWord {
+				return false
+			}
+			some, inWord = true, true
+		case unicode.IsLower(r):
+			if !inWord {
+				return false
+			}
+		default:
+			inWord = false
+		}
+	}
+	return some
+}
+
+func isIdentifier(s string) bool {
+	for i, r := range s {
+		if r != '_' && !unicode.IsLetter(r) && (i == 0 || !unicode.IsDigit(r) && !unicode.Is(unicode.Mn, r)) {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -149,9 +149,9 @@ func init() {
 		"count":        methodCount,
 		"encode":       unsupportedMethod,
 		"endswith":     affix(strings.HasSuffix),
-		"expandtabs":   unsupportedMethod,
+		"expandtabs":   methodExpandTabs,
 		"find":         find(strings.Index, false),
-		"format":       unsupportedMethod,
+		"format":       methodFormat,
 		"format_map":   unsupportedMethod,
 		"index":        find(strings.Index, true),
 		"isalnum":      every(func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }),
@@ -159,12 +159,12 @@ func init() {
 		"isascii":      func(_ *machine, s string, _ []Value, _ []kwarg) Value { return isASCII(s) },
 		"isdecimal":    every(unicode.IsDigit),
 		"isdigit":      every(unicode.IsDigit),
-		"isidentifier": unsupportedMethod,
+		"isidentifier": func(_ *machine, s string, _ []Value, _ []kwarg) Value { return isIdentifier(s) },
 		"islower":      func(_ *machine, s string, _ []Value, _ []kwarg) Value { return isLower(s) },
 		"isnumeric":    every(unicode.IsNumber),
 		"isprintable":  func(_ *machine, s string, _ []Value, _ []kwarg) Value { return !strings.ContainsFunc(s, notPrintable) },
 		"isspace":      every(isSpace),
-		"istitle":      unsupportedMethod,
+		"istitle":      func(_ *machine, s string, _ []Value, _ []kwarg) Value { return isTitle(s) },
 		"isupper":      func(_ *machine, s string, _ []Value, _ []kwarg) Value { return isUpper(s) },
 		"join":         methodJoin,
 		"ljust":        pad(padRight),
@@ -189,7 +189,7 @@ func init() {
 		"splitlines": methodSplitLines,
 		"startswith": affix(strings.HasPrefix),
 		"strip":      strip(true, true),
-		"swapcase":   unsupportedMethod,
+		"swapcase":   mapText(swapCase),
 		"title":      mapText(titleWords),
 		"translate":  unsupportedMethod,
 		"upper":      mapText(upper),
@@ -466,4 +466,27 @@ func methodZfill(m *machine, s string, args []Value, _ []kwarg) Value {
 		return s[:1] + zeros + s[1:]
 	}
 	return zeros + s
+}
+
+func methodExpandTabs(m *machine, s string, args []Value, kw []kwarg) Value {
+	size := needInt(arg(args, kw, 0, "tabsize", int64(8)))
+	w := m.writer()
+	column := int64(0)
+	for _, r := range s {
+		switch r {
+		case '\t':
+			if size > 0 {
+				n := size - column%size
+				m.use(int(n))
+				w.write(strings.Repeat(" ", int(n)))
+				column += n
+			}
+			continue
+		case '\n', '\r':
+			column = -1
+		}
+		w.WriteRune(r)
+		column++
+	}
+	return w.String()
 }
