@@ -236,14 +236,27 @@ func TestASideRequestDoesNotHideTheEndOfTheMainLine(t *testing.T) {
 	require.Zero(t, branches["title"].GetTrainable())
 }
 
-func TestTokensThatNothingContinuesAreTrimmed(t *testing.T) {
+func TestAnEndTokenThatTheNextMessageBeginsWithDoesNotBreakTheSequence(t *testing.T) {
 	s := first(nil)
 	s.Commit(sessiontest.Step{ID: "b", Parent: "a", Cut: 1, New: []uint32{7, 8}, Out: []uint32{10}})
+	s.Commit(sessiontest.Step{ID: "c", Parent: "a", Cut: 2, New: []uint32{6, 8, 9}, Out: []uint32{10}})
+	s.Close("completed")
+	v := viewOf(run(t, fold.DefaultPolicy(), sessiontest.Entries(s.Events)))
+	require.Equal(t, uint32(7), v.spans["b"].GetKeep(), "7 was sampled, and stands where it was sampled")
+	require.Equal(t, []uint32{8, 10}, event.IDs(nil, v.spans["b"].GetIds()))
+	require.Equal(t, []uint32{1, 2, 3, 4, 5, 6, 7, 8, 10}, v.ids("b"))
+	require.Equal(t, uint32(5), v.spans["c"].GetKeep(), "only one of two is there again")
+	require.Equal(t, []uint32{1, 2, 3, 4, 5, 6, 8, 9, 10}, v.ids("c"))
+}
+
+func TestTokensThatNothingContinuesBelongToTheBranchAllTheSame(t *testing.T) {
+	s := first(nil)
+	s.Commit(sessiontest.Step{ID: "b", Parent: "a", Cut: 2, New: []uint32{8}, Out: []uint32{10}})
 	s.Close("completed")
 	branches, seal := sealed(t, fold.DefaultPolicy(), s)
-	require.Equal(t, uint32(9), branches["b"].GetTokens())
-	require.Equal(t, uint32(3), branches["b"].GetTrainable())
-	require.Equal(t, map[string]uint64{"trimmed": 1}, seal.GetLedger().GetMasked())
+	require.Equal(t, uint32(7), branches["b"].GetTokens(), "of the last segment")
+	require.Equal(t, uint32(4), branches["b"].GetTrainable(), "of all segments")
+	require.Equal(t, uint64(4), seal.GetLedger().GetTrainable())
 }
 
 func TestARewrittenCallCanBeMasked(t *testing.T) {

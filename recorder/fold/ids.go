@@ -30,6 +30,20 @@ func (o *owned) add(p event.Provenance, ids []byte) {
 	o.spans = append(o.spans, &event.Span{Provenance: p, Count: n})
 }
 
+// drop leaves out the first n ids, which the parent turned out to have as well.
+func (o *owned) drop(n int) {
+	o.keep += n
+	o.ids = o.ids[4*n:]
+	for n > 0 {
+		k := min(n, int(o.spans[0].Count))
+		o.spans[0].Count -= uint32(k)
+		if o.spans[0].Count == 0 {
+			o.spans = o.spans[1:]
+		}
+		n -= k
+	}
+}
+
 // context is the provenance of ids in a prompt: what was sampled for another
 // turn is context here.
 func context(p event.Provenance) event.Provenance {
@@ -58,8 +72,27 @@ func (s *State) ownIDs(n *tree.Turn, g *grading) owned {
 	} else {
 		o = s.cutIDs(n, g)
 	}
+	if o.keep == n.Keep {
+		o.drop(restated(n, o.ids))
+	}
 	o.add(event.Provenance_PROVENANCE_SAMPLED, c.GetCompletion().GetIds())
 	return o
+}
+
+// restated is the number of ids that the turn does not keep of its parent's
+// answer but begins its own with: all of them, or none. Some models sample the
+// next message's first token as their end token (GLM); the gateway cuts it off
+// and the template writes it again. The sequence goes on unbroken.
+func restated(n *tree.Turn, own []byte) int {
+	if n.Parent == nil {
+		return 0
+	}
+	answer := n.Parent.Committed.GetCompletion().GetIds()
+	cut := n.Parent.Len - n.Keep
+	if cut <= 0 || 4*cut > len(answer) || !bytes.HasPrefix(own, answer[len(answer)-4*cut:]) {
+		return 0
+	}
+	return cut
 }
 
 // cutIDs is for a turn that is stored upon something else than what it keeps of

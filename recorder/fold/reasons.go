@@ -10,10 +10,7 @@ const (
 	MaskAbandoned     = "abandoned"
 	MaskUndelivered   = "undelivered"
 	MaskRewrittenCall = "rewritten_call"
-	// MaskTrimmed tokens are followed by nothing: every turn that continues
-	// theirs keeps less of it (the end token that some families write again).
-	MaskTrimmed = "trimmed"
-	MaskParked  = "parked"
+	MaskParked        = "parked"
 )
 
 // Why generated ids are lost: the keys of the ledger besides the reasons of

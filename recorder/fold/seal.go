@@ -23,8 +23,8 @@ func BranchID(session, leaf string) string {
 // does not hide where the main line ends.
 type branch struct {
 	path []*verdict
-	// ends says up to which position of the sequence each turn's ids are still
-	// there: a later turn may keep less of them.
+	// ends says up to which position of the last segment each turn's ids are
+	// still there: a later turn may keep less of them.
 	ends    []int
 	sealed  *event.BranchSealed
 	exclude map[*verdict]string
@@ -35,7 +35,8 @@ func (b *branch) leaf() *verdict { return b.path[len(b.path)-1] }
 // owner is the branch that trains a turn.
 type owner struct {
 	branch *branch
-	tokens int
+	// kept counts the turn's trainable tokens that later turns keep.
+	kept int
 	// why no branch does.
 	why string
 }
@@ -209,7 +210,7 @@ func (s *State) branch(path []*verdict, abandoned bool) *branch {
 }
 
 // assign gives every turn with trainable tokens to one branch: the one that
-// has most of them, then one of its own class, then one that is not abandoned,
+// keeps most of them to its end, then one of its own class, then one that is not abandoned,
 // then the first. A token is trained once, however many branches share it.
 func (s *State) assign(branches []*branch) map[*verdict]owner {
 	owners := map[*verdict]owner{}
@@ -226,8 +227,8 @@ func (s *State) assign(branches []*branch) map[*verdict]owner {
 				continue
 			}
 			n := v.trainableBefore(b.ends[i])
-			if has.branch == nil || cmp.Or(cmp.Compare(n, has.tokens), cmp.Compare(b.fit(v), has.branch.fit(v))) > 0 {
-				owners[v] = owner{branch: b, tokens: n}
+			if has.branch == nil || cmp.Or(cmp.Compare(n, has.kept), cmp.Compare(b.fit(v), has.branch.fit(v))) > 0 {
+				owners[v] = owner{branch: b, kept: n}
 			}
 		}
 	}
@@ -254,7 +255,7 @@ func (s *State) sealBranch(b *branch, owners map[*verdict]owner) {
 		}
 		o := owners[v]
 		if o.branch == b {
-			b.sealed.Trainable += uint32(o.tokens)
+			b.sealed.Trainable += uint32(v.trainable)
 			continue
 		}
 		b.sealed.Shared = append(b.sealed.Shared, v.turn.ID)
@@ -282,10 +283,7 @@ func (s *State) ledger(owners map[*verdict]owner) *event.Ledger {
 			l.Masked[o.why] += uint64(v.trainable)
 			continue
 		}
-		l.Trainable += uint64(o.tokens)
-		if rest := v.trainable - o.tokens; rest > 0 {
-			l.Masked[MaskTrimmed] += uint64(rest)
-		}
+		l.Trainable += uint64(v.trainable)
 	}
 	return l
 }

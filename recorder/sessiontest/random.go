@@ -56,6 +56,7 @@ func (s *Session) randomTurn(rng *rand.Rand, id string) {
 		switch rng.IntN(6) {
 		case 0:
 			step.Cut = 1 // the end token, which some families write again
+			step.New[0] = p.IDs()[len(p.IDs())-1]
 		case 1:
 			step.Cut = rng.IntN(len(p.IDs()) + 1)
 		}

@@ -68,7 +68,7 @@ func (s *session) leaves() {
 // branch puts a branch together and checks its numbers.
 func (s *session) branch(b *event.BranchSealed, trained map[string]bool) (Row, bool) {
 	row := Row{Session: s.id, Branch: b.GetBranch(), Turns: b.GetTurns(), Grade: b.GetGrade()}
-	whole, grade := true, event.Grade_GRADE_UNSPECIFIED
+	whole, grade, trainable := true, event.Grade_GRADE_UNSPECIFIED, 0
 	before := ""
 	for _, id := range b.GetTurns() {
 		t := s.turns[id]
@@ -88,6 +88,7 @@ func (s *session) branch(b *event.BranchSealed, trained map[string]bool) (Row, b
 			}
 			trained[id] = true
 		}
+		trainable += bytes.Count(mask, []byte{1})
 		keep := t.spans.GetKeep()
 		row.IDs = event.IDs(row.IDs[:keep], t.spans.GetIds())
 		row.Mask = append(row.Mask[:keep], mask...)
@@ -99,8 +100,8 @@ func (s *session) branch(b *event.BranchSealed, trained map[string]bool) (Row, b
 	if !whole {
 		row.Logprobs = nil
 	}
-	if n := bytes.Count(row.Mask, []byte{1}); int(b.GetTokens()) != len(row.IDs) || int(b.GetTrainable()) != n {
-		s.find(Sealed, "branch %s says %d tokens, %d trainable; it has %d and %d", b.GetBranch(), b.GetTokens(), b.GetTrainable(), len(row.IDs), n)
+	if int(b.GetTokens()) != len(row.IDs) || int(b.GetTrainable()) != trainable {
+		s.find(Sealed, "branch %s says %d tokens, %d trainable; it has %d and %d", b.GetBranch(), b.GetTokens(), b.GetTrainable(), len(row.IDs), trainable)
 	}
 	if grade != b.GetGrade() {
 		s.find(Sealed, "branch %s has grade %s, its worst turn %s", b.GetBranch(), b.GetGrade(), grade)

@@ -57,8 +57,9 @@ type Report struct {
 	Findings       []Finding
 }
 
-// Row is a branch as a trainer gets it, put together from the spans. A reader
-// of shards compares its rows with these.
+// Row is the last segment of a branch as a trainer gets it, put together from
+// the spans: the sequence that its last turn ends. A reader of shards compares
+// its rows with these.
 type Row struct {
 	Session, Branch string
 	Turns           []string

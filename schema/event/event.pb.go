@@ -3107,8 +3107,11 @@ type BranchSealed struct {
 	Turns        []string `protobuf:"bytes,4,rep,name=turns,proto3" json:"turns,omitempty"`
 	Grade        Grade    `protobuf:"varint,5,opt,name=grade,proto3,enum=turnlog.event.v1.Grade" json:"grade,omitempty"`
 	GradeReasons []string `protobuf:"bytes,6,rep,name=grade_reasons,json=gradeReasons,proto3" json:"grade_reasons,omitempty"`
-	Tokens       uint32   `protobuf:"varint,7,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	Trainable    uint32   `protobuf:"varint,8,opt,name=trainable,proto3" json:"trainable,omitempty"`
+	// Length of the last segment. A turn that keeps less than all that stands
+	// before it begins another segment.
+	Tokens uint32 `protobuf:"varint,7,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// Tokens that this branch trains, over all its segments.
+	Trainable uint32 `protobuf:"varint,8,opt,name=trainable,proto3" json:"trainable,omitempty"`
 	// Turns that are context on this branch, whatever their mask says: another
 	// branch of the session trains their tokens, or excluded says why none does.
 	Shared []string `protobuf:"bytes,9,rep,name=shared,proto3" json:"shared,omitempty"`
