@@ -40,8 +40,8 @@ type Format struct {
 
 // Options is what a single reply needs.
 type Options struct {
-	// Prompt is the text of the generation prompt: a family's template may
-	// already have opened, or closed, the thinking there.
+	// Prompt is how the prompt ends: a family's template may have opened, or
+	// closed, the thinking as the last thing there.
 	Prompt string
 	// Lead is the white space that the template writes between the generation
 	// prompt and an answer without thinking; it is no part of the content.

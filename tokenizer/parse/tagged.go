@@ -42,11 +42,10 @@ func newTagged(g *Grammar, o Options) *tagged {
 	if g.ThinkOpen == "" {
 		return p
 	}
-	opened, closed := strings.LastIndex(o.Prompt, g.ThinkOpen), strings.LastIndex(o.Prompt, g.ThinkClose)
-	switch {
-	case opened > closed:
+	switch end := strings.TrimRight(o.Prompt, space); {
+	case strings.HasSuffix(end, g.ThinkOpen):
 		p.state, p.lead = inReasoning, true
-	case closed >= 0:
+	case strings.HasSuffix(end, g.ThinkClose):
 		p.state, p.lead = inContent, true
 	}
 	return p

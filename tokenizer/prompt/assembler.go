@@ -116,14 +116,19 @@ func (a *Assembler) StopTokens() []uint32 { return slices.Clone(a.stops) }
 
 // Parser returns a parser for the reply to p, the prompt of conversation c.
 func (a *Assembler) Parser(p Prompt, c message.Conversation) parse.Parser {
-	var opened []uint32
+	var end []uint32
 	if n := len(p.Segments); n > 0 {
-		opened = p.Segments[n-1].IDs
+		end = p.Segments[n-1].IDs
 	}
 	return a.grammar.Parser(parse.Options{
-		Prompt: a.m.Tokenizer.Decode(opened), Lead: a.lead, Tools: slices.Concat(c.Head.Tools, c.Deferred),
+		Prompt: a.m.Tokenizer.Decode(end[max(0, len(end)-promptEnd):]), Lead: a.lead,
+		Tools: slices.Concat(c.Head.Tools, c.Deferred),
 	})
 }
+
+// promptEnd is how many ids of a prompt a parser looks at: enough for an opened
+// or closed thinking and the white space behind it.
+const promptEnd = 16
 
 // closer finds the first token in text that ends a turn.
 func (a *Assembler) closer(text string) (at, n int) {

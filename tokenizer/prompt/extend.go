@@ -49,10 +49,11 @@ func (a *Assembler) Extend(parent Parent, c message.Conversation, added []messag
 // word is a mark, which the renders are cut behind; it does not occur in the
 // added messages.
 func (a *Assembler) standIn(parent Parent, c message.Conversation, added []message.Message) []message.Message {
-	mark := reply
-	for mentions(added, mark) {
-		mark += "x"
+	said := append(added[:len(added):len(added)], message.Message{Calls: parent.Answer.Calls})
+	for _, d := range c.Deferred {
+		said = append(said, message.Message{Content: message.TextContent(string(d.Raw))})
 	}
+	mark := unused(reply, said)
 	var out []message.Message
 	if len(c.Head.System) > 0 {
 		out = append(out, say(message.System, system))
@@ -71,18 +72,30 @@ func (a *Assembler) standIn(parent Parent, c message.Conversation, added []messa
 	return append(out, say(message.User, query), answer)
 }
 
-func mentions(messages []message.Message, mark string) bool {
-	for _, m := range messages {
-		if strings.Contains(m.Content.String(), mark) || strings.Contains(m.Reasoning, mark) {
-			return true
-		}
-		for _, call := range m.Calls {
-			if strings.Contains(call.Arguments, mark) || strings.Contains(call.Name, mark) {
-				return true
+// unused lengthens a word until it occurs in no message.
+func unused(word string, messages []message.Message) string {
+	longest := -1
+	look := func(texts ...string) {
+		for _, s := range texts {
+			for {
+				at := strings.Index(s, word)
+				if at < 0 {
+					break
+				}
+				s = s[at+len(word):]
+				rest := strings.TrimLeft(s, "x")
+				longest = max(longest, len(s)-len(rest))
+				s = rest
 			}
 		}
 	}
-	return false
+	for _, m := range messages {
+		look(m.Content.String(), m.Reasoning, m.CallID, m.Name)
+		for _, call := range m.Calls {
+			look(call.ID, call.ModelID, call.Name, call.Arguments)
+		}
+	}
+	return word + strings.Repeat("x", longest+1)
 }
 
 // difference renders the stand-in without and with what is added, and returns

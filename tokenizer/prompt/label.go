@@ -21,8 +21,9 @@ type part struct {
 func (a *Assembler) label(text string, first event.Provenance, messages []message.Message) []part {
 	parts := []part{{0, first}}
 	at := 0
+	heads := finder{}
 	for i, m := range messages {
-		head, n := a.find(text[at:], m, i > 0 && messages[i-1].Role == message.Tool)
+		head, n := heads.find(text[at:], a.openers(m.Role, i > 0 && messages[i-1].Role == message.Tool)...)
 		if head < 0 {
 			continue
 		}
@@ -48,27 +49,37 @@ func (a *Assembler) label(text string, first event.Provenance, messages []messag
 // than any template writes between the two.
 const contentSlack = 4096
 
-// find returns where a message begins and the length of what it begins with.
-func (a *Assembler) find(text string, m message.Message, again bool) (at, n int) {
-	var heads [2]string
-	switch m.Role {
-	case message.System, message.Developer:
-		heads[0] = a.heads.system
-	case message.User:
-		heads[0] = a.heads.user
-	case message.Assistant:
-		heads[0] = a.heads.assistant
-	case message.Tool:
-		if heads[0] = a.heads.tool; again {
-			heads[1] = a.heads.again
-		}
+// openers are what a message may begin with.
+func (a *Assembler) openers(r message.Role, again bool) []string {
+	switch {
+	case r == message.System || r == message.Developer:
+		return []string{a.heads.system}
+	case r == message.User:
+		return []string{a.heads.user}
+	case r == message.Assistant:
+		return []string{a.heads.assistant}
+	case again:
+		return []string{a.heads.tool, a.heads.again}
+	default:
+		return []string{a.heads.tool}
 	}
+}
+
+// finder looks for texts in a text whose start only moves on. It holds what was
+// not found: that is not looked for again.
+type finder map[string]bool
+
+// find returns where the first of the heads is, and its length; -1 for none.
+func (f finder) find(text string, heads ...string) (at, n int) {
 	at = -1
 	for _, h := range heads {
-		if h == "" {
+		if h == "" || f[h] {
 			continue
 		}
-		if i := strings.Index(text, h); i >= 0 && (at < 0 || i < at) {
+		i := strings.Index(text, h)
+		if i < 0 {
+			f[h] = true
+		} else if at < 0 || i < at {
 			at, n = i, len(h)
 		}
 	}
