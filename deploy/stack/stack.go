@@ -7,9 +7,11 @@ package stack
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -249,6 +251,11 @@ func (s *Stack) startGateway(ctx context.Context, g *group, l *logs, m *metrics,
 	if err != nil {
 		return err
 	}
+	trajectories, err1 := l.open(ctx, conn, jet.Trajectories)
+	sessions, err2 := l.registry(ctx, conn)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
 	k, err := keys(s.cfg.AdminFile(), s.cfg.SeedFile())
 	if err != nil {
 		return err
@@ -269,12 +276,30 @@ func (s *Stack) startGateway(ctx context.Context, g *group, l *logs, m *metrics,
 	}
 	m.gateway(gw.Stats)
 	handler, err := httpapi.New(httpapi.Config{MaxBody: s.cfg.Gateway.MaxBody, PingEvery: s.cfg.Gateway.PingEvery}, httpapi.Deps{
-		Gateway: gw, Ready: turns.Health, Metrics: m.handler(), Log: s.opt.Log, Fault: s.opt.Fault,
+		Gateway: gw, Ready: turns.Health, Sessions: listing{sessions}, Trajectories: trajectories, Metrics: m.handler(), Log: s.opt.Log, Fault: s.opt.Fault,
 	})
 	if err != nil {
 		return err
 	}
 	return g.start(ctx, part{name: "gateway", run: func(ctx context.Context) error { return serve(ctx, handler, listener) }})
+}
+
+// listing is the registry as the gateway shows it.
+type listing struct{ registry *registry.Stored }
+
+// List implements httpapi.Sessions.
+func (l listing) List(ctx context.Context, run, group, state string) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for s, err := range l.registry.List(ctx, registry.Filter{Run: run, Group: group, State: registry.State(state)}) {
+			var row []byte
+			if err == nil {
+				row, err = json.Marshal(s)
+			}
+			if !yield(row, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 // Limits of the HTTP server. A turn may take long; a header may not.

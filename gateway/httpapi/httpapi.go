@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"github.com/labstack/echo/v5"
 
 	"turnlog.dev/gateway"
+	"turnlog.dev/schema/journal"
 )
 
 // Config is what an operator decides about the HTTP surface.
@@ -46,12 +48,23 @@ type Deps struct {
 	Gateway *gateway.Gateway
 	// Ready says whether the gateway can serve; its error is shown.
 	Ready func(context.Context) error
+	// Sessions lists sessions; nil leaves the list out.
+	Sessions Sessions
+	// Trajectories is the trajectory stream; nil leaves it out.
+	Trajectories journal.Journal
 	// Metrics serves /metrics; nil leaves the route out.
 	Metrics http.Handler
 	Log     *slog.Logger
 	Now     func() time.Time
 	// Fault is called at named points; nil but in crash tests.
 	Fault func(point string)
+}
+
+// Sessions is the registry that recorders keep.
+type Sessions interface {
+	// List yields the rows of sessions as JSON objects, in no order. Empty
+	// filters select all.
+	List(ctx context.Context, run, group, state string) iter.Seq2[[]byte, error]
 }
 
 type api struct {
@@ -95,7 +108,10 @@ func New(cfg Config, deps Deps) (http.Handler, error) {
 	}
 
 	e.POST("/sessions", a.openSession, a.admin)
+	e.GET("/sessions", a.listSessions, a.admin)
 	e.GET("/sessions/:session", a.showSession, a.admin)
+	e.GET("/sessions/:session/turns/:turn", a.showTurn, a.admin)
+	e.GET("/sessions/:session/trajectory", a.trajectory, a.admin)
 	e.DELETE("/sessions/:session", a.deleteSession, a.admin)
 	e.POST("/sessions/:session/close", a.closeSession, a.admin)
 	e.POST("/sessions/:session/reward", a.reward, a.admin)

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -114,6 +115,99 @@ func members(param string, raw []byte, known map[string]func(string, []byte) err
 		}
 	}
 	return nil
+}
+
+// listSessions lists sessions from the registry, a JSON object a line:
+// ?run=, ?group= and ?state=open|closed|parked|trimmed select. A session that
+// was opened a moment ago may not be there yet.
+func (a *api) listSessions(c *echo.Context) error {
+	if a.deps.Sessions == nil {
+		return &gateway.Error{Kind: gateway.UnknownRoute, Message: "this gateway does not list sessions"}
+	}
+	w := c.Response()
+	begun := false
+	for row, err := range a.deps.Sessions.List(c.Request().Context(), c.QueryParam("run"), c.QueryParam("group"), c.QueryParam("state")) {
+		switch {
+		case err != nil && !begun:
+			return err
+		case err != nil:
+			panic(http.ErrAbortHandler) // the list must not look complete
+		case !begun:
+			begun = true
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			w.WriteHeader(http.StatusOK)
+		}
+		if _, err := w.Write(append(row, '\n')); err != nil {
+			return nil //nolint:nilerr // the reader is gone
+		}
+	}
+	if !begun {
+		return c.Blob(http.StatusOK, "application/x-ndjson", nil)
+	}
+	return nil
+}
+
+// showTurn shows one turn as it stands in the log: its place, its messages, its
+// ids and how they came to be.
+func (a *api) showTurn(c *echo.Context) error {
+	var out []byte
+	err := a.deps.Gateway.View(c.Request().Context(), c.Param("session"), func(t *tree.Tree) error {
+		n := t.Turn(c.Param("turn"))
+		if n == nil {
+			return &gateway.Error{Kind: gateway.UnknownThing, Param: "turn", Message: fmt.Sprintf("the session has no turn %q", c.Param("turn"))}
+		}
+		out = appendTurn(nil, n, t.Undelivered[n.ID])
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.JSONBlob(http.StatusOK, append(out, '\n'))
+}
+
+func appendTurn(dst []byte, n *tree.Turn, undelivered bool) []byte {
+	t := n.Committed
+	text := func(key, value string) {
+		if value != "" {
+			dst = rawjson.AppendText(append(append(dst, `,"`+key...), `":`...), value)
+		}
+	}
+	dst = rawjson.AppendText(append(dst, `{"turn":`...), n.ID)
+	text("parent", t.GetParent())
+	dst = strconv.AppendInt(append(dst, `,"parent_keep":`...), int64(n.Keep), 10)
+	text("decision", t.GetMatch().GetDecision())
+	text("reason", t.GetMatch().GetReason())
+	dst = appendTexts(append(dst, `,"tolerances":`...), t.GetMatch().GetTolerances())
+	text("class", t.GetRequest().GetClass())
+	text("thread", t.GetRequest().GetThread())
+	text("dialect", t.GetRequest().GetDialect())
+	text("model", t.GetRequest().GetModel())
+	text("backend", t.GetGeneration().GetBackend())
+	text("engine", t.GetGeneration().GetEngine())
+	text("proof", strings.ToLower(strings.TrimPrefix(t.GetGeneration().GetProof().String(), "PROMPT_PROOF_")))
+	text("finish_reason", t.GetCompletion().GetFinishReason())
+	dst = strconv.AppendBool(append(dst, `,"undelivered":`...), undelivered)
+	if s := t.GetRequest().GetSamplingUsed(); len(s) > 0 {
+		dst = append(append(dst, `,"sampling":`...), s...)
+	}
+	dst = append(dst, `,"messages":[`...)
+	for i, m := range t.GetConversation().GetMessages() {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, m...)
+	}
+	dst = append(append(dst, `],"answer":`...), t.GetConversation().GetAnswer()...)
+	dst = append(dst, `,"segments":[`...)
+	for i, s := range t.GetSegments() {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = rawjson.AppendText(append(dst, `{"source":`...), provenance(s.GetProvenance()))
+		dst = append(appendNumbers(append(dst, `,"ids":`...), event.IDs(nil, s.GetIds())), '}')
+	}
+	dst = appendNumbers(append(dst, `],"completion":`...), event.IDs(nil, t.GetCompletion().GetIds()))
+	return append(dst, '}')
 }
 
 // showSession shows a session's state and its tree, turn by turn.
