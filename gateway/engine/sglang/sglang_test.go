@@ -190,9 +190,13 @@ func TestAMessageThatSaysNothingIsBroken(t *testing.T) {
 
 func BenchmarkAnswer(b *testing.B) {
 	for name, a := range map[string]enginetest.Adapter{
-		"echo":       {New: func(c wire.Config) (engine.Engine, error) { return sglang.New(sglang.Config{Config: c}) }},
-		"count":      {New: func(c wire.Config) (engine.Engine, error) { return sglang.New(sglang.Config{Config: c, CountOnly: true}) }},
-		"cumulative": {New: func(c wire.Config) (engine.Engine, error) { return sglang.New(sglang.Config{Config: c, CountOnly: true}) }, Mock: func(c *mock.Config) { c.Cumulative = true }},
+		"echo": {New: func(c wire.Config) (engine.Engine, error) { return sglang.New(sglang.Config{Config: c}) }},
+		"count": {New: func(c wire.Config) (engine.Engine, error) {
+			return sglang.New(sglang.Config{Config: c, CountOnly: true})
+		}},
+		"cumulative": {New: func(c wire.Config) (engine.Engine, error) {
+			return sglang.New(sglang.Config{Config: c, CountOnly: true})
+		}, Mock: func(c *mock.Config) { c.Cumulative = true }},
 	} {
 		b.Run(name, func(b *testing.B) { enginetest.Bench(b, demo.Tokenizer(), a) })
 	}

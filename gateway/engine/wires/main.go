@@ -1,0 +1,126 @@
+// Command wires has every adapter talk to the mock and prints what went over
+// the wire, one JSON object a line: engine, path, request, and the response, or
+// an event of it. check.sh compares it with the engines' own packages.
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+
+	"turnlog.dev/gateway/engine"
+	"turnlog.dev/gateway/engine/llamacpp"
+	"turnlog.dev/gateway/engine/mock"
+	"turnlog.dev/gateway/engine/sglang"
+	"turnlog.dev/gateway/engine/vllm"
+	"turnlog.dev/gateway/engine/wire"
+	"turnlog.dev/schema/rawjson"
+	"turnlog.dev/tokenizer/demo"
+)
+
+func main() {
+	if err := run(context.Background(), os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "wires:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out io.Writer) error {
+	for name, open := range map[string]func(wire.Config) (engine.Engine, error){
+		"sglang":      func(c wire.Config) (engine.Engine, error) { return sglang.New(sglang.Config{Config: c}) },
+		"sglang-chat": func(c wire.Config) (engine.Engine, error) { return sglang.New(sglang.Config{Config: c, Parser: true}) },
+		"vllm":        func(c wire.Config) (engine.Engine, error) { return vllm.New(vllm.Config{Config: c}) },
+		"vllm-parser": func(c wire.Config) (engine.Engine, error) { return vllm.New(vllm.Config{Config: c, Parser: true}) },
+		"llamacpp":    func(c wire.Config) (engine.Engine, error) { return llamacpp.New(llamacpp.Config{Config: c}) },
+	} {
+		if err := exchange(ctx, out, name, open); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// exchange lets one adapter check the mock and generate with everything set.
+func exchange(ctx context.Context, out io.Writer, name string, open func(wire.Config) (engine.Engine, error)) error {
+	m, err := mock.New(mock.Config{Tokenizer: demo.Tokenizer(), Script: mock.Steps(
+		mock.Call("look", `{"at": 1}`), mock.Reply{Text: "two versions of one model", Version: "1", VersionAt: 3})})
+	if err != nil {
+		return err
+	}
+	srv := httptest.NewServer(&recorder{name: name, next: m, out: out})
+	defer srv.Close()
+	e, err := open(wire.Config{URL: srv.URL})
+	if err != nil {
+		return err
+	}
+	if _, err := e.Check(ctx, demo.Tokenizer()); err != nil {
+		return err
+	}
+	half, one, seed, k := 0.5, 1.0, int64(7), 20
+	routed := -1
+	for range 2 {
+		_, err = e.Generate(ctx, engine.Request{
+			ID: "r1", Session: "s1", Model: "mock", Prompt: demo.Tokenizer().Encode(nil, "hello"), RoutedFrom: routed,
+			Text: []byte(`{"messages":[{"role":"user","content":"hello"}],"tools":[{"type":"function","function":{"name":"look","parameters":{}}}]}`),
+			Sampling: engine.Sampling{
+				MaxTokens: 100, Temperature: &half, TopP: &half, TopK: &k, MinP: &half, FrequencyPenalty: &half, PresencePenalty: &half,
+				RepetitionPenalty: &one, Seed: &seed, Stop: []string{"###"}, StopTokens: []uint32{5},
+			},
+			Grammar: &engine.Grammar{Kind: "json_schema", Value: `{"type":"object"}`},
+		}, func(engine.Chunk) error { return nil })
+		if err != nil {
+			return err
+		}
+		routed = 0 // with routed experts the second time
+	}
+	return nil
+}
+
+// recorder prints what passes.
+type recorder struct {
+	name string
+	next http.Handler
+	out  io.Writer
+}
+
+func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return
+	}
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	rec := httptest.NewRecorder()
+	r.next.ServeHTTP(rec, req)
+	for k, v := range rec.Header() {
+		w.Header()[k] = v
+	}
+	w.WriteHeader(rec.Code)
+	_, _ = w.Write(rec.Body.Bytes())
+	answers := []string{rec.Body.String()}
+	if strings.HasPrefix(rec.Header().Get("Content-Type"), "text/event-stream") {
+		answers = answers[:0]
+		for event := range strings.SplitSeq(rec.Body.String(), "\n\n") {
+			if data, ok := strings.CutPrefix(event, "data: {"); ok {
+				answers = append(answers, "{"+data)
+			}
+		}
+	}
+	for _, a := range answers {
+		o := wire.NewObject(nil)
+		o.Text("engine", r.name)
+		o.Text("path", req.URL.Path)
+		o.Bool("streamed", len(answers) > 1)
+		if rawjson.Valid(body) == nil {
+			o.Raw("request", body)
+		}
+		if rawjson.Valid([]byte(a)) == nil {
+			o.Raw("response", []byte(a))
+		}
+		_, _ = r.out.Write(append(o.End(), '\n'))
+	}
+}
