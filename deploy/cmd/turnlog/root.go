@@ -27,7 +27,8 @@ func root() *cobra.Command {
 		run("gateway", "Run a gateway", stack.Roles{Gateway: true}),
 		run("recorder", "Run a recorder", stack.Roles{Recorder: true}),
 		run("exporter", "Run an exporter", stack.Roles{Exporter: true}),
-		exportCommand(), demoCommand(), engineCommand(), versionCommand(),
+		exportCommand(), replayCommand(), verifyCommand(), sessionsCommand(),
+		demoCommand(), engineCommand(), versionCommand(),
 	)
 	return cmd
 }
