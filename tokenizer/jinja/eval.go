@@ -98,11 +98,15 @@ func (x *compareExpr) eval(m *machine, sc *scope) Value {
 }
 
 func (m *machine) compare(op operator, a, b Value) bool {
+	if op == opEqual || op == opNotEqual {
+		if x, ok := a.(string); ok { // by far the most common: message.role == "user"
+			if y, ok := b.(string); ok {
+				return (x == y) == (op == opEqual)
+			}
+		}
+		return m.equal(a, b) == (op == opEqual)
+	}
 	switch op {
-	case opEqual:
-		return m.equal(a, b)
-	case opNotEqual:
-		return !m.equal(a, b)
 	case opLess:
 		return m.less(a, b)
 	case opLessEqual:

@@ -9,8 +9,39 @@ func (s *dataStmt) exec(m *machine, _ *scope) control {
 
 func (s *outputStmt) exec(m *machine, sc *scope) control {
 	m.line = s.line
-	m.write(m.str(m.eval(s.x, sc)))
+	if s.direct {
+		m.writeExpr(s.x, sc)
+	} else {
+		m.write(m.str(m.eval(s.x, sc)))
+	}
 	return fallThrough
+}
+
+// writeExpr writes what an expression prints, without building the whole text
+// of a ~ b or a + b first. Nothing in the expression may call a macro: a
+// generation block in there would count a part of this statement's output.
+func (m *machine) writeExpr(x expr, sc *scope) {
+	if x, ok := x.(*concatExpr); ok {
+		for _, part := range x.parts {
+			m.write(m.str(m.eval(part, sc)))
+		}
+		return
+	}
+	sum, ok := x.(*binaryExpr)
+	if !ok || sum.op != opAdd {
+		m.write(m.str(m.eval(x, sc)))
+		return
+	}
+	a := m.eval(sum.a, sc)
+	b := m.eval(sum.b, sc)
+	left, isText := a.(string)
+	right, areTexts := b.(string)
+	if !isText || !areTexts {
+		m.write(m.str(m.binary(opAdd, a, b)))
+		return
+	}
+	m.write(left)
+	m.write(right)
 }
 
 func (s *ifStmt) exec(m *machine, sc *scope) control {

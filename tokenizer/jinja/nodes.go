@@ -108,8 +108,9 @@ type (
 type (
 	dataStmt   struct{ text string }
 	outputStmt struct {
-		line int
-		x    expr
+		line   int
+		x      expr
+		direct bool // x calls nothing: it may write as it goes
 	}
 	ifStmt struct {
 		line      int

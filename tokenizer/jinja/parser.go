@@ -22,6 +22,7 @@ type parser struct {
 	nesting int
 	symbols map[string]int // names of variables, numbered
 	read    []string       // names read so far: tells what a macro body mentions
+	calls   int            // calls parsed so far
 }
 
 func (p *parser) symbol(name string) int {
@@ -136,7 +137,9 @@ func (p *parser) body(ends ...string) ([]stmt, string) {
 			p.pos++
 		case tokenVarBegin:
 			p.pos++
-			out = append(out, &outputStmt{t.line, p.tuple(true)})
+			calls := p.calls
+			x := p.tuple(true)
+			out = append(out, &outputStmt{t.line, x, p.calls == calls})
 			if p.cur().kind != tokenVarEnd {
 				p.unexpected("'}}'")
 			}
@@ -668,6 +671,9 @@ func (p *parser) indexOrSlice(x expr) expr {
 
 func (p *parser) call(fn expr) *callExpr {
 	c := &callExpr{fn: fn}
+	if fn != nil { // not the arguments of a filter or a test
+		p.calls++
+	}
 	p.op("(")
 	for first := true; !p.isOp(")"); first = false {
 		if !first {

@@ -213,15 +213,30 @@ func (m *machine) run(body []stmt, sc *scope) control {
 	return fallThrough
 }
 
-// eval evaluates an expression within the budget.
+// eval evaluates an expression within the budget. Constants and names, half of
+// all expressions, are cheap enough to be free.
 func (m *machine) eval(x expr, sc *scope) Value {
-	m.step()
-	if m.depth++; m.depth > maxEvalDepth {
-		exceeded(ErrDepth)
+	switch x := x.(type) {
+	case *constExpr:
+		return x.value
+	case *nameExpr:
+		return m.lookup(sc, x.id)
+	}
+	m.steps--
+	m.depth++
+	if m.steps < 0 || m.depth > maxEvalDepth {
+		m.overrun()
 	}
 	v := x.eval(m, sc)
 	m.depth--
 	return v
+}
+
+func (m *machine) overrun() {
+	if m.steps < 0 {
+		exceeded(ErrSteps)
+	}
+	exceeded(ErrDepth)
 }
 
 func (m *machine) evalAll(xs []expr, sc *scope) []Value {
