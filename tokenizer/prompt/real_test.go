@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"turnlog.dev/tokenizer"
+	"turnlog.dev/tokenizer/bpe"
 	"turnlog.dev/tokenizer/chat"
 	"turnlog.dev/tokenizer/family"
 	"turnlog.dev/tokenizer/family/familytest"
@@ -24,7 +26,7 @@ var special = regexp.MustCompile(`^(<\||<｜(begin|end)|\[|</?s>|<(start|end)_of
 
 // TestTemplatesOfRealModels runs every conversation with the templates in
 // $PROMPT_TEMPLATES, in place of the stand-ins: folders of *.jinja files,
-// separated by colons.
+// separated by colons. Their special tokens are added to the demo vocabulary.
 func TestTemplatesOfRealModels(t *testing.T) {
 	if os.Getenv("PROMPT_TEMPLATES") == "" {
 		t.Skip("PROMPT_TEMPLATES names no folder of templates")
@@ -33,47 +35,96 @@ func TestTemplatesOfRealModels(t *testing.T) {
 		files, err := filepath.Glob(filepath.Join(dir, "*.jinja"))
 		require.NoError(t, err)
 		for _, file := range files {
-			source, err := os.ReadFile(file)
-			require.NoError(t, err)
-			t.Run(filepath.Base(file), func(t *testing.T) { real(t, file, string(source)) })
+			t.Run(filepath.Base(file), func(t *testing.T) { realModel(t, file, "") })
 		}
 	}
 }
 
-func real(t *testing.T, file, source string) {
-	c := familytest.Checkpoint{Name: file, Source: source, Thinks: true, Calls: true, Parallel: true, Kwargs: `{"enable_thinking": true, "thinking": true}`}
-	for _, m := range marked.FindAllString(source, -1) {
-		if slices.Contains(c.Special, m) || slices.Contains(c.Marks, m) {
-			continue
-		}
-		if special.MatchString(m) {
-			c.Special = append(c.Special, m)
-		} else {
-			c.Marks = append(c.Marks, m)
-		}
+// TestRealModels does the same with the models' own vocabularies: pairs of a
+// tokenizer's file and a template, tokenizer=template, separated by colons.
+func TestRealModels(t *testing.T) {
+	if os.Getenv("PROMPT_MODELS") == "" {
+		t.Skip("PROMPT_MODELS names no models")
 	}
-	c.Family = family.Detect(family.Evidence{Template: source, Added: c.Tokenizer().Added()})
-	end := append(slices.Clone(c.Family.Stops), "<|eos|>")[0]
-	for _, token := range []string{"<|bos|>", end} {
-		if !slices.Contains(c.Special, token) {
-			c.Special = append(c.Special, token)
-		}
+	for _, pair := range filepath.SplitList(os.Getenv("PROMPT_MODELS")) {
+		tokens, template, ok := strings.Cut(pair, "=")
+		require.True(t, ok, pair)
+		t.Run(filepath.Base(template), func(t *testing.T) { realModel(t, template, tokens) })
 	}
-	c.Names = chat.SpecialTokens{"bos_token": "<|bos|>", "eos_token": end}
-	c.Name += " " // another vocabulary
-	m := c.Model()
-	if _, err := prompt.New(m); err != nil {
+}
+
+func realModel(t *testing.T, template, tokens string) {
+	source, err := os.ReadFile(template)
+	require.NoError(t, err)
+	c := familytest.Checkpoint{
+		Name: template, Source: string(source), Thinks: true, Calls: true, Parallel: true,
+		Kwargs: `{"enable_thinking": true, "thinking": true}`,
+	}
+	if tokens == "" {
+		mark(&c)
+	} else {
+		c.Own = load(t, tokens)
+		c.Family = family.Detect(family.Evidence{Template: c.Source, Added: c.Own.Added()})
+		c.Names = chat.SpecialTokens{"bos_token": c.Own.Added()[0].Content, "eos_token": append(c.Family.Stops, "")[0]}
+	}
+	if _, err := prompt.New(c.Model()); err != nil {
 		t.Skipf("%v", err)
 	}
 	r := newRig(t, c, prompt.Keep)
-	t.Logf("%s %+v", c.Family.Name, r.a.Ability())
+	t.Logf("family %s %+v", c.Family.Name, r.a.Ability())
 	counts := map[string]int{}
 	r.outcomes(func(name, outcome string) {
 		kind, _, _ := strings.Cut(outcome, ":")
 		counts[kind]++
-		// A conversation may not fit the format, but no prompt is wrong.
 		t.Logf("%s: %s", name, outcome)
+		// A conversation may not fit the format, but no prompt is wrong.
 		require.NotContains(t, kind, "WRONG", "%s: %s", name, outcome)
 	})
-	t.Log(counts)
+	t.Logf("outcomes %v", counts)
+}
+
+// mark takes the special tokens from the template.
+func mark(c *familytest.Checkpoint) {
+	add := func(token string) {
+		if slices.Contains(c.Special, token) || slices.Contains(c.Marks, token) {
+			return
+		}
+		if special.MatchString(token) {
+			c.Special = append(c.Special, token)
+		} else {
+			c.Marks = append(c.Marks, token)
+		}
+	}
+	for _, token := range marked.FindAllString(c.Source, -1) {
+		add(token)
+	}
+	c.Name = "as written: " + c.Name
+	c.Family = family.Detect(family.Evidence{Template: c.Source, Added: c.Tokenizer().Added()})
+	end := append(c.Family.Stops, "<|eos|>")[0]
+	c.Name = strings.TrimPrefix(c.Name, "as written: ")
+	add("<|bos|>")
+	add(end)
+	c.Names = chat.SpecialTokens{"bos_token": "<|bos|>", "eos_token": end}
+}
+
+func load(t *testing.T, file string) tokenizer.Tokenizer {
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var tok tokenizer.Tokenizer
+	switch name := filepath.Base(file); {
+	case name == "tiktoken.model":
+		config, err := os.ReadFile(filepath.Join(filepath.Dir(file), "tokenizer_config.json"))
+		require.NoError(t, err)
+		added, err := bpe.AddedFromConfig(config)
+		require.NoError(t, err)
+		tok, err = bpe.LoadTiktoken(data, bpe.PatternKimi, added)
+		require.NoError(t, err)
+	case strings.HasPrefix(name, "tekken"):
+		tok, err = bpe.LoadTekken(data)
+		require.NoError(t, err)
+	default:
+		tok, err = bpe.Load(data)
+		require.NoError(t, err)
+	}
+	return tok
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 
+	"turnlog.dev/tokenizer"
 	"turnlog.dev/tokenizer/chat"
 	"turnlog.dev/tokenizer/family"
 )
@@ -36,8 +37,10 @@ type Checkpoint struct {
 	Names chat.SpecialTokens
 	// StopTokens are what generation_config.json would name.
 	StopTokens []uint32
-	// File is the template's name; Source is a template to take instead.
+	// File is the template's name. Source and Own are a template and a tokenizer
+	// to take instead of the stand-ins.
 	File, Source string
+	Own          tokenizer.Tokenizer
 }
 
 // Template returns the checkpoint's template.

@@ -17,6 +17,9 @@ var loaded sync.Map // of tokenizers, by the checkpoint's name
 // Tokenizer returns the demo tokenizer with the checkpoint's special tokens in
 // place of its own.
 func (c Checkpoint) Tokenizer() tokenizer.Tokenizer {
+	if c.Own != nil {
+		return c.Own
+	}
 	if t, ok := loaded.Load(c.Name); ok {
 		return t.(tokenizer.Tokenizer)
 	}
