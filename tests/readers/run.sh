@@ -35,7 +35,7 @@ root=$(cd "$here/../.." && pwd)
 cache=${TURNLOG_CACHE:-$root/.cache}/readers
 python_pins="pyarrow==26.0.1 duckdb==2.0.1 polars==2.1.0 pandas==3.1.1 datasets==5.2.0 numpy==2.4.6"
 node_pins="hyparquet@1.33.0 hyparquet-compressors@1.1.2 parquet-wasm@0.8.0 apache-arrow@21.2.0"
-python_checks=10 node_checks=2
+python_checks=11 node_checks=2
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -91,6 +91,13 @@ elif ! install_python >"$work/pip.log" 2>&1; then
   fi
 else
   "$cache/venv/bin/python" "$here/check.py" "$shards" "$expected" "$work/reference.json" $made_up | tee -a "$lines"
+  if (cd "$root/exporter/python" && TURNLOG_SHARDS=$shards PYTHONDONTWRITEBYTECODE=1 \
+    "$cache/venv/bin/python" -m unittest test_turnlog >"$work/turnlog.log" 2>&1); then
+    note "ok    turnlog.py: $(sed -n 's/^Ran \([0-9]* tests\).*/\1/p' "$work/turnlog.log")"
+  else
+    note "FAIL  turnlog.py"
+    cat "$work/turnlog.log"
+  fi
   if ! [ -s "$work/reference.json" ]; then
     note "FAIL  pyarrow could not read the shards"
   elif ! command -v node >/dev/null || ! command -v npm >/dev/null; then
