@@ -54,6 +54,7 @@ func (e *Engine) chatBody(req *engine.Request, prompt []byte) []byte {
 	o.Bool("logprobs", true)
 	o.Bool("return_meta_info", true)
 	o.Bool("return_prompt_token_ids", true)
+	routed(o, req)
 	if g := req.Grammar; g != nil {
 		switch g.Kind {
 		case "regex", "ebnf":

@@ -136,11 +136,15 @@ func (e *Engine) body(req *engine.Request, prompt []byte) []byte {
 	if !e.cfg.CountOnly {
 		o.Bool("return_prompt_token_ids", true)
 	}
+	routed(o, req)
+	return o.End()
+}
+
+func routed(o *wire.Object, req *engine.Request) {
 	if req.RoutedFrom >= 0 {
 		o.Bool("return_routed_experts", true)
 		o.Int("routed_experts_start_len", int64(req.RoutedFrom))
 	}
-	return o.End()
 }
 
 // sampling writes what both wires spell the same.
@@ -403,8 +407,8 @@ func aborted(finish []byte) error {
 
 // routed decodes flat int32 rows [start, sequence-1) x layers x topk.
 func (a *answer) routed(raw []byte) error {
-	if rawjson.KindOf(raw) != rawjson.String {
-		return nil
+	if rawjson.KindOf(raw) != rawjson.String || a.Request().RoutedFrom < 0 {
+		return nil // absent, or not asked for
 	}
 	data, err := base64.StdEncoding.DecodeString(rawjson.Text(raw))
 	if err != nil || len(data)%4 != 0 {

@@ -82,6 +82,9 @@ func (e *Engine) chatRequest(req *engine.Request) []byte {
 	sampling(o, &req.Sampling)
 	o.Bool("logprobs", true)
 	o.Int("top_logprobs", 0)
+	if req.RoutedFrom >= 0 {
+		o.Int("routed_experts_prompt_start", int64(req.RoutedFrom))
+	}
 	grammar(o, req.Grammar)
 	return openai.Replace(req.Text, o.End())
 }

@@ -345,8 +345,8 @@ func (a *answer) finish(reason string, stop, routed []byte) error {
 	default:
 		return wire.Broken("finish_reason %q", reason)
 	}
-	if routed == nil {
-		return nil
+	if routed == nil || a.Request().RoutedFrom < 0 {
+		return nil // not asked for
 	}
 	data, err := base64.StdEncoding.DecodeString(rawjson.Text(routed))
 	if err != nil {
