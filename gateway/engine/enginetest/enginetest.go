@@ -422,10 +422,10 @@ func (s *suite) cached(t *testing.T) {
 }
 
 func (s *suite) concurrent(t *testing.T) {
-	m, srv := s.start(t, func(r mock.Request) mock.Reply { return mock.Say(strings.Repeat(r.Last("user")+" ", 20)) })
+	m, srv := s.start(t, func(r mock.Request) mock.Reply { return mock.Say(strings.Repeat(r.Last("user")+" ", 5)) })
 	e := s.dial(t, srv.URL)
 	var wg sync.WaitGroup
-	answers := make([]got, 40)
+	answers := make([]got, 24)
 	for i := range answers {
 		wg.Go(func() {
 			req := s.request("number " + strings.Repeat("I", i))
