@@ -112,29 +112,29 @@ func (m *Model) textOnly(param string, p *message.Part) error {
 	return Invalidf(param, "the model %q reads text only; the request holds a part of type %q", m.Name, p.Type)
 }
 
-// foreign is the first part that is neither text nor a reference to a tool.
+// foreign is the first part that is no text.
 func foreign(c message.Content) *message.Part {
-	i := slices.IndexFunc(c.Parts, func(p message.Part) bool { return p.Type != "text" && p.Type != "tool_reference" })
+	i := slices.IndexFunc(c.Parts, func(p message.Part) bool { return p.Type != "text" })
 	if i < 0 {
 		return nil
 	}
 	return &c.Parts[i]
 }
 
-// note replaces what a text model cannot read by a word about it.
+// note replaces what a text model cannot read by a word about it, on a line of
+// its own.
 func note(c message.Content) message.Content {
-	c.Parts = slices.Clone(c.Parts)
+	lines := make([]string, len(c.Parts))
 	for i, p := range c.Parts {
-		if p.Type == "text" || p.Type == "tool_reference" {
-			continue
+		switch lines[i] = p.Text; {
+		case p.Type == "text":
+		case strings.Contains(p.Type, "image"):
+			lines[i] = "[image left out: the model reads text only]"
+		default:
+			lines[i] = "[document left out: the model reads text only]"
 		}
-		what := "document"
-		if strings.Contains(p.Type, "image") {
-			what = "image"
-		}
-		c.Parts[i] = message.Part{Type: "text", Text: "[" + what + " left out: the model reads text only]"}
 	}
-	return c
+	return message.TextContent(strings.Join(lines, "\n"))
 }
 
 // merge makes one system message of several.

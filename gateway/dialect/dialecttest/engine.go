@@ -3,6 +3,7 @@ package dialecttest
 import (
 	"context"
 	"sync"
+	"time"
 
 	"turnlog.dev/gateway/engine"
 	"turnlog.dev/schema/event"
@@ -20,8 +21,13 @@ type Reply struct {
 	Cached int
 	// Err ends the answer after Text.
 	Err error
-	// Wait, if not nil, is waited for before the first token.
-	Wait <-chan struct{}
+	// Wait, if not nil, is waited for before the first token; After is a time
+	// that is.
+	Wait  <-chan struct{}
+	After time.Duration
+	// Spelled samples every byte by itself, as sampling may do and encoding
+	// never does.
+	Spelled bool
 }
 
 // Call is a reply that calls a tool.
@@ -76,6 +82,11 @@ func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(eng
 		reply, e.replies = e.replies[0], e.replies[1:]
 	}
 	e.mu.Unlock()
+	if reply.After > 0 {
+		ready := make(chan struct{})
+		time.AfterFunc(reply.After, func() { close(ready) })
+		reply.Wait = ready
+	}
 	if reply.Wait != nil {
 		select {
 		case <-reply.Wait:
@@ -88,6 +99,12 @@ func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(eng
 		Proof: event.PromptProof_PROMPT_PROOF_ECHO, LogprobKind: event.LogprobKind_LOGPROB_KIND_RAW,
 	}
 	ids := e.tok.Encode(nil, reply.Text)
+	if reply.Spelled {
+		ids = ids[:0]
+		for _, b := range []byte(reply.Text) {
+			ids = append(ids, e.byteID(b))
+		}
+	}
 	switch {
 	case reply.Err != nil:
 	case reply.Cut:
@@ -101,6 +118,16 @@ func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(eng
 		}
 	}
 	return report, reply.Err
+}
+
+// byteID is the token of a single byte, which a byte-level vocabulary has.
+func (e *Engine) byteID(b byte) uint32 {
+	for id := range uint32(e.tok.VocabSize()) {
+		if raw, _ := e.tok.AppendBytes(nil, id); len(raw) == 1 && raw[0] == b {
+			return id
+		}
+	}
+	panic("the demo's vocabulary has every byte")
 }
 
 // Check implements engine.Engine.

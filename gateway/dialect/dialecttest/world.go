@@ -37,8 +37,9 @@ type Options struct {
 	Template string
 	// Window is the context length; 0 is unknown.
 	Window int
-	// PingEvery replaces the surface's.
-	PingEvery time.Duration
+	// PingEvery replaces the surface's, Deadline the gateway's longest
+	// generation.
+	PingEvery, Deadline time.Duration
 }
 
 // World is a gateway with one open session.
@@ -63,13 +64,19 @@ func New(tb testing.TB, o Options) *World {
 	prompts, err := prompt.New(prompt.Model{Renderer: template, Tokenizer: tok, Family: family.Qwen3})
 	require.NoError(tb, err)
 	w := &World{tb: tb, Engine: &Engine{tok: tok}}
-	p, err := pool.New(pool.Config{Name: "demo"}, pool.Replica{Name: "one", Kind: "test", Engine: w.Engine})
+	// Two replicas, so that there is one to turn to.
+	p, err := pool.New(pool.Config{Name: "demo"},
+		pool.Replica{Name: "one", Kind: "test", Engine: w.Engine}, pool.Replica{Name: "two", Kind: "test", Engine: w.Engine})
 	require.NoError(tb, err)
 
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	now := func() time.Time { return start }
 	var ids atomic.Int64
-	w.Gateway, err = gateway.New(gateway.Default(), gateway.Deps{
+	gatewayCfg := gateway.Default()
+	if o.Deadline > 0 {
+		gatewayCfg.GenerateTimeout = o.Deadline
+	}
+	w.Gateway, err = gateway.New(gatewayCfg, gateway.Deps{
 		Journal: mem.New(mem.Options{}),
 		Models: gateway.NewModels(&gateway.Model{
 			Name: "demo", Aliases: []string{"*"}, Tokenizer: tok, Prompts: prompts, Family: family.Qwen3.Name,
@@ -129,7 +136,7 @@ type Turn struct {
 	ID, Parent, Decision, Reason string
 	Class, Thread                string
 	Tolerances                   []string
-	Rewritten                    bool
+	Ambiguous, Rewritten         bool
 	// Keep are the parent's ids that the prompt begins with.
 	Keep, Prompt int
 	Added        []message.Message
@@ -145,7 +152,7 @@ func (w *World) Turns() (list []Turn) {
 			turn := Turn{
 				ID: n.ID, Parent: c.GetParent(), Decision: c.GetMatch().GetDecision(), Reason: c.GetMatch().GetReason(),
 				Class: c.GetRequest().GetClass(), Thread: c.GetRequest().GetThread(),
-				Tolerances: c.GetMatch().GetTolerances(), Rewritten: c.GetMatch().GetRewritten(),
+				Tolerances: c.GetMatch().GetTolerances(), Ambiguous: c.GetMatch().GetAmbiguous(), Rewritten: c.GetMatch().GetRewritten(),
 				Keep: n.Keep, Prompt: n.PromptLen, Kwargs: string(c.GetConversation().GetTemplateKwargs()),
 			}
 			for _, raw := range c.GetConversation().GetMessages() {
