@@ -32,6 +32,7 @@ type running struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
+	told   bool // its error has been returned
 }
 
 func newGroup(log *slog.Logger, size int) *group {
@@ -74,6 +75,7 @@ func (g *group) start(ctx context.Context, p part) error {
 }
 
 func (r *running) failure() error {
+	r.told = true
 	if r.err == nil {
 		return fmt.Errorf("%s: ended by itself", r.name)
 	}
@@ -98,7 +100,7 @@ func (g *group) stop() error {
 		r.cancel()
 		select {
 		case <-r.done:
-			if r.err != nil && !errors.Is(r.err, context.Canceled) {
+			if r.err != nil && !r.told && !errors.Is(r.err, context.Canceled) {
 				errs = append(errs, r.failure())
 			}
 		case <-time.After(stopTimeout):

@@ -101,9 +101,6 @@ func (s *Stack) Run(ctx context.Context) (err error) {
 	}
 	g := newGroup(s.opt.Log, maxParts)
 	defer func() { err = errors.Join(err, g.stop()) }()
-	if err := os.MkdirAll(s.cfg.Data, 0o755); err != nil {
-		return fmt.Errorf("data: %w", err)
-	}
 	l, err := s.openLog(ctx, g)
 	if err != nil {
 		return interrupted(ctx, err)
@@ -125,6 +122,11 @@ func (s *Stack) Run(ctx context.Context) (err error) {
 			return interrupted(ctx, err)
 		}
 	}
+	if s.roles == All {
+		if err := l.settled(); err != nil {
+			return err
+		}
+	}
 	s.banner(l)
 	close(s.ready)
 	return g.wait(ctx)
@@ -136,6 +138,29 @@ func interrupted(ctx context.Context, err error) error {
 		return nil
 	}
 	return err
+}
+
+// dataMarker is a file that tells our data folders from others.
+const dataMarker = "turnlog-data"
+
+// openData makes the data folder, or takes an existing one that is ours. In
+// somebody else's folder nothing is touched.
+func openData(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("data: %w", err)
+	}
+	marker := filepath.Join(dir, dataMarker)
+	if _, err := os.Stat(marker); err == nil {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("data: %w", err)
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("data: %s holds other files (%s, ...) and no file %s: choose an empty folder with --data", dir, entries[0].Name(), dataMarker)
+	}
+	return os.WriteFile(marker, []byte("This folder belongs to turnlog.\n"), 0o644)
 }
 
 func listen(address string) (net.Listener, error) {
@@ -153,23 +178,24 @@ type logs struct {
 	embedded bool
 	conns    []*jet.Conn
 	dial     func(name string) (*jet.Conn, error)
+	settled  func() error // the streams have their sizes
 	cfg      config.Config
 }
 
 func (s *Stack) openLog(ctx context.Context, g *group) (*logs, error) {
-	l := &logs{cfg: s.cfg, maxBytes: s.cfg.Log.MaxBytes, embedded: s.cfg.Log.URL == ""}
+	if err := openData(s.cfg.Data); err != nil {
+		return nil, err
+	}
+	l := &logs{cfg: s.cfg, maxBytes: s.cfg.Log.MaxBytes, embedded: s.cfg.Log.URL == "", settled: func() error { return nil }}
 	opt := jet.Options{URL: s.cfg.Log.URL, Credentials: s.cfg.Log.Credentials, Logger: s.opt.Log}
 	if l.embedded {
-		dir := filepath.Join(s.cfg.Data, "log")
-		if l.maxBytes == 0 {
-			n, err := natsd.DefaultMaxBytes(s.cfg.Data)
-			if err != nil {
-				return nil, err
-			}
-			l.maxBytes = n
+		room, err := openRoom(s.cfg.Data, s.cfg.Log.MaxBytes)
+		if err != nil {
+			return nil, err
 		}
+		l.maxBytes, l.settled = room.streams, room.settled
 		srv, err := natsd.New(natsd.Config{
-			Mode: natsd.Dev, Dir: dir, Listen: s.cfg.Log.Listen, MaxBytes: l.maxBytes,
+			Mode: natsd.Dev, Dir: filepath.Join(s.cfg.Data, "log"), Listen: s.cfg.Log.Listen, MaxBytes: room.server,
 		}, s.opt.Log)
 		if err != nil {
 			return nil, err
