@@ -26,8 +26,12 @@ type Sampled struct {
 	Finish string
 }
 
-// Journal keeps everything that was sampled, in the order in which the answers
-// ended. It is safe for concurrent use.
+// kept is how many answers a journal keeps in memory. A file gets them all.
+const kept = 4096
+
+// Journal keeps what was sampled, in the order in which the answers ended: the
+// last 4,096 answers in memory, all of them in a file. It is safe for concurrent
+// use.
 type Journal struct {
 	mu  sync.Mutex
 	all []Sampled
@@ -37,7 +41,9 @@ type Journal struct {
 func (j *Journal) append(s Sampled) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.all = append(j.all, s)
+	if j.all = append(j.all, s); len(j.all) > 2*kept {
+		j.all = append([]Sampled(nil), j.all[len(j.all)-kept:]...)
+	}
 	if j.out == nil {
 		return nil
 	}
@@ -48,11 +54,11 @@ func (j *Journal) append(s Sampled) error {
 	return nil
 }
 
-// All returns what was sampled so far.
+// All returns the last answers, all of them up to 4,096.
 func (j *Journal) All() []Sampled {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return append([]Sampled(nil), j.all...)
+	return append([]Sampled(nil), j.all[max(0, len(j.all)-kept):]...)
 }
 
 // appendSampled writes one line of JSON: request, wire, prompt, completion,
