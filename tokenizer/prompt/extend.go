@@ -12,7 +12,8 @@ import (
 // count: its messages are in the parent's ids.
 //
 // The error is a *NotAppendOnlyError where the caller should make a root
-// instead. All other errors say that the messages cannot be rendered at all.
+// instead. The others, which wrap one of the errors of this package, hold for a
+// root as well.
 func (a *Assembler) Extend(parent Parent, c message.Conversation, added []message.Message, o Options) (Prompt, error) {
 	if len(added) == 0 || parent.Len == 0 || len(parent.Tail) == 0 {
 		return Prompt{}, &NotAppendOnlyError{"nothing to continue, or nothing to continue with"}
@@ -107,13 +108,15 @@ func (a *Assembler) difference(messages []message.Message, n int, c message.Conv
 	if len(c.Head.Tools) > 0 {
 		offered = []message.Definition{definition}
 	}
+	// A template may refuse the stand-in where it would take the real history;
+	// if it refuses that, too, the root will say why.
 	short, err := a.render(messages[:n:n], offered, false, o)
 	if err != nil {
-		return "", fault("extend", err)
+		return "", &NotAppendOnlyError{"the template refuses a short history: " + err.Error()}
 	}
 	long, err := a.render(messages, offered, true, o)
 	if err != nil {
-		return "", fault("extend", err)
+		return "", &NotAppendOnlyError{"the template refuses the messages behind a short history: " + err.Error()}
 	}
 	mark := markOf(messages[n-1])
 	shortAt, longAt := strings.LastIndex(short, mark), strings.LastIndex(long, mark)
