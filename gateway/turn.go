@@ -155,6 +155,8 @@ type turn struct {
 	options prompt.Options
 	parser  parse.Parser
 	stops   stops
+	// buffered keeps everything back until the turn is in the log.
+	buffered bool
 
 	completion []uint32
 	logprobs   []float32
@@ -187,6 +189,7 @@ func (g *Gateway) plan(ctx context.Context, s *session.Session, req Request) (*t
 	if err := t.resolve(ctx, policy); err != nil {
 		return nil, err
 	}
+	t.buffered = policy.GetBuffered()
 	return t, t.sampling(policy)
 }
 
@@ -336,6 +339,9 @@ func (t *turn) sampling(policy *event.ModelPolicy) (err error) {
 
 // run has the engine sample, appends the turn and returns the answer.
 func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer, error) {
+	if t.buffered {
+		early = nil
+	}
 	t.sent = t.g.deps.Now()
 	t.req.begun(t.id, len(t.ids))
 	generated, err := t.generate(ctx, early)

@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync"
 
 	"github.com/labstack/echo/v5"
 
 	"turnlog.dev/gateway"
+	"turnlog.dev/gateway/dialect"
 	"turnlog.dev/gateway/dialect/openaichat"
+	"turnlog.dev/schema/rawjson"
 	"turnlog.dev/tokenizer/parse"
 )
 
@@ -105,10 +108,14 @@ func (a *api) complete(ctx context.Context, req gateway.Request, early func(pars
 }
 
 // choice is the request for one of several answers. A repeat of it is a repeat
-// of the same choice.
+// of the same choice; a seed is another one for each, or all would be equal.
 func choice(req gateway.Request, i int) gateway.Request {
 	if i > 0 {
 		req.Turn = ""
+		if seed, ok := rawjson.Get(req.Sampling, "seed"); ok {
+			next := strconv.AppendInt(nil, dialect.Int(seed)+int64(i), 10)
+			req.Sampling = rawjson.Splice(nil, req.Sampling, rawjson.Set{Key: "seed", Value: next})
+		}
 		for _, id := range []*string{&req.IdempotencyKey, &req.RequestID} {
 			if *id != "" {
 				*id += fmt.Sprintf("#%d", i)

@@ -17,7 +17,13 @@ func (a *api) serve(c *echo.Context, req gateway.Request, open func(write func([
 	w := newEventWriter(c.Response())
 	s := open(w.write)
 	req.Begun = func(turn string, promptTokens int) {
-		_ = w.locked(func() error { s.Begin(turn, promptTokens); return nil })
+		_ = w.locked(func() error {
+			if !s.Begun() {
+				c.Response().Header().Set("Turnlog-Turn", turn)
+			}
+			s.Begin(turn, promptTokens)
+			return nil
+		})
 	}
 	stop := w.pingEvery(a.cfg.PingEvery, s.Ping)
 	answer, err := a.deps.Gateway.Complete(c.Request().Context(), req, func(d parse.Delta) error {

@@ -20,7 +20,7 @@ import (
 //
 //	{"session":"...","run":"...","group":"...","index":0,"attempt":0,
 //	 "group_size":8,"task":"...","data_source":"...","split":"...",
-//	 "metadata":{},"model":"...","sampling":{"default":{},"override":{}},
+//	 "metadata":{},"model":"...","buffered":false,"sampling":{"default":{},"override":{}},
 //	 "limits":{"turns":0,"tokens":0,"wall_seconds":0,"idle_seconds":0}}
 func (a *api) openSession(c *echo.Context) error {
 	body, err := a.body(c)
@@ -78,6 +78,8 @@ func decodeOpen(req *gateway.OpenRequest, body []byte) (err error) {
 			o.Metadata, err = objectOf(k, v)
 		case "model":
 			o.ModelPolicy.Model, err = dialect.Text(k, v)
+		case "buffered":
+			o.ModelPolicy.Buffered, err = dialect.Bool(k, v)
 		case "sampling":
 			err = members(k, v, map[string]func(string, []byte) error{
 				"default":  func(k string, v []byte) (err error) { o.ModelPolicy.SamplingDefault, err = objectOf(k, v); return },

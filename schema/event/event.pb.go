@@ -674,8 +674,10 @@ type ModelPolicy struct {
 	// and used whatever the client says.
 	SamplingDefault  []byte `protobuf:"bytes,2,opt,name=sampling_default,json=samplingDefault,proto3" json:"sampling_default,omitempty"`
 	SamplingOverride []byte `protobuf:"bytes,3,opt,name=sampling_override,json=samplingOverride,proto3" json:"sampling_override,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Nothing of an answer leaves before its turn is in the log.
+	Buffered      bool `protobuf:"varint,4,opt,name=buffered,proto3" json:"buffered,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ModelPolicy) Reset() {
@@ -727,6 +729,13 @@ func (x *ModelPolicy) GetSamplingOverride() []byte {
 		return x.SamplingOverride
 	}
 	return nil
+}
+
+func (x *ModelPolicy) GetBuffered() bool {
+	if x != nil {
+		return x.Buffered
+	}
+	return false
 }
 
 // Limits end a session by themselves. Zero is none.
@@ -3699,11 +3708,12 @@ const file_event_proto_rawDesc = "" +
 	"\bkey_hash\x18\t \x01(\fR\akeyHash\x12@\n" +
 	"\fmodel_policy\x18\n" +
 	" \x01(\v2\x1d.turnlog.event.v1.ModelPolicyR\vmodelPolicy\x120\n" +
-	"\x06limits\x18\v \x01(\v2\x18.turnlog.event.v1.LimitsR\x06limits\"{\n" +
+	"\x06limits\x18\v \x01(\v2\x18.turnlog.event.v1.LimitsR\x06limits\"\x97\x01\n" +
 	"\vModelPolicy\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12)\n" +
 	"\x10sampling_default\x18\x02 \x01(\fR\x0fsamplingDefault\x12+\n" +
-	"\x11sampling_override\x18\x03 \x01(\fR\x10samplingOverride\"|\n" +
+	"\x11sampling_override\x18\x03 \x01(\fR\x10samplingOverride\x12\x1a\n" +
+	"\bbuffered\x18\x04 \x01(\bR\bbuffered\"|\n" +
 	"\x06Limits\x12\x14\n" +
 	"\x05turns\x18\x01 \x01(\x03R\x05turns\x12\x16\n" +
 	"\x06tokens\x18\x02 \x01(\x03R\x06tokens\x12!\n" +

@@ -295,6 +295,20 @@ func TestAStreamThatFailsEndsWithAnErrorEvent(t *testing.T) {
 	require.Empty(t, w.Turns())
 }
 
+func TestNothingLeavesABufferedSessionBeforeTheTurnIsRecorded(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{Buffered: true})
+	w.Engine.Say(
+		dialecttest.Reply{Text: "half an ans", Err: &engine.Error{Class: engine.Failed, Message: "gone"}},
+		dialecttest.Reply{Text: "<think>\nhm\n</think>\n\nwhole"},
+	)
+	r := w.Post(path, `{"stream":true,"messages":[{"role":"user","content":"hi"}]}`)
+	require.Equal(t, http.StatusOK, r.Status, r.Body)
+	require.NotContains(t, r.Body, "half")
+	require.Contains(t, r.Body, `"thinking_delta","thinking":"hm"`)
+	require.Contains(t, r.Body, `"text_delta","text":"whole"`)
+	require.Equal(t, "t-0001", r.Header.Get("Turnlog-Turn"))
+}
+
 func TestSilenceIsFilledWithPings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := dialecttest.New(t, dialecttest.Options{PingEvery: 10 * time.Second})

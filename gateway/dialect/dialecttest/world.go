@@ -40,6 +40,8 @@ type Options struct {
 	// PingEvery replaces the surface's, Deadline the gateway's longest
 	// generation.
 	PingEvery, Deadline time.Duration
+	// Buffered is the session's policy.
+	Buffered bool
 }
 
 // World is a gateway with one open session.
@@ -86,7 +88,9 @@ func New(tb testing.TB, o Options) *World {
 		Now:  now, NewID: func() string { return fmt.Sprintf("%04d", ids.Add(1)) },
 	})
 	require.NoError(tb, err)
-	opened, err := w.Gateway.Open(tb.Context(), gateway.OpenRequest{Session: Session, Opened: &event.SessionOpened{}})
+	opened, err := w.Gateway.Open(tb.Context(), gateway.OpenRequest{Session: Session, Opened: &event.SessionOpened{
+		ModelPolicy: &event.ModelPolicy{Buffered: o.Buffered},
+	}})
 	require.NoError(tb, err)
 	w.Key = opened.Key
 	cfg := httpapi.Default()

@@ -162,6 +162,16 @@ func TestEveryChoiceIsASiblingTurn(t *testing.T) {
 	require.Len(t, w.Turns(), 5)
 }
 
+func TestChoicesOfOneSeedDiffer(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{})
+	w.Post(path, `{"n":3,"seed":7,"messages":[{"role":"user","content":"hi"}]}`)
+	seeds := map[int64]bool{}
+	for _, q := range w.Engine.Requests() {
+		seeds[*q.Sampling.Seed] = true
+	}
+	require.Equal(t, map[int64]bool{7: true, 8: true, 9: true}, seeds)
+}
+
 func TestAChoiceThatFailsFailsTheRequestAndNoTurnLooksDelivered(t *testing.T) {
 	w := dialecttest.New(t, dialecttest.Options{})
 	w.Engine.Say(dialecttest.Reply{Text: "fine"}, dialecttest.Reply{Err: &engine.Error{Class: engine.Refused, Message: "no"}})
