@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/message"
 	"turnlog.dev/tokenizer"

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
 	"turnlog.dev/schema/message"
 	"turnlog.dev/tokenizer/family/familytest"
 	"turnlog.dev/tokenizer/prompt"

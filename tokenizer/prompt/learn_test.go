@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
 	"turnlog.dev/tokenizer/family"
 	"turnlog.dev/tokenizer/family/familytest"
 	"turnlog.dev/tokenizer/prompt"

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
 	"turnlog.dev/tokenizer"
 	"turnlog.dev/tokenizer/bpe"
 	"turnlog.dev/tokenizer/chat"
