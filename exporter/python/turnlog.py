@@ -20,7 +20,10 @@ Rows need pyarrow; everything else is the standard library. Python 3.9 or later.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import importlib
+import inspect
 import json
 import os
 import random
@@ -29,10 +32,10 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional
 
 __all__ = [
-    "Client", "Session", "Trajectory", "Branch", "Dataset", "File", "Sampler", "split",
+    "Client", "Session", "Trajectory", "Branch", "Dataset", "File", "Sampler", "rollout", "agent", "split",
     "TurnlogError", "Unauthorized", "Invalid", "NotFound", "Conflict", "Closed", "Unavailable", "Unreachable",
     "NotReady", "FormatError", "StateError",
 ]
@@ -261,6 +264,30 @@ class Trajectory:
                     mask[s["start"]:end] = [0] * max(0, end - s["start"])
             branches.append(Branch(b["branch"], b["label"], b["grade"], b["turns"], b["ids"], mask, b["logprobs"], b["versions"]))
         return cls(got["session"], got["state"], got.get("status"), got.get("reward"), branches)
+
+
+async def rollout(client: Client, agent: Callable, task: Any, **properties: Any) -> Trajectory:
+    """Let an agent work on a task in a session of its own, and return what was
+    recorded. agent(session, task) returns the reward, or None; it may be a
+    coroutine function, else it runs in a thread. Properties are those of
+    Client.open_session."""
+    session = await asyncio.to_thread(client.open_session, **properties)
+    try:
+        if inspect.iscoroutinefunction(agent):
+            reward = await agent(session, task)
+        else:
+            reward = await asyncio.to_thread(agent, session, task)
+    except BaseException as e:
+        await asyncio.to_thread(session.close, "failed", detail=type(e).__name__)
+        raise
+    await asyncio.to_thread(session.close, reward=reward)
+    return await asyncio.to_thread(session.trajectory)
+
+
+def agent(name: Optional[str] = None) -> Callable:
+    """The agent that "module:function" names; TURNLOG_AGENT when name is None."""
+    module, _, function = (name or os.environ["TURNLOG_AGENT"]).partition(":")
+    return getattr(importlib.import_module(module), function)
 
 
 def split(row: dict) -> "tuple[list, list, list, Optional[list]]":

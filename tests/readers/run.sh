@@ -35,7 +35,8 @@ root=$(cd "$here/../.." && pwd)
 cache=${TURNLOG_CACHE:-$root/.cache}/readers
 python_pins="pyarrow==26.0.1 duckdb==2.0.1 polars==2.1.0 pandas==3.1.1 datasets==5.2.0 numpy==2.4.6"
 node_pins="hyparquet@1.33.0 hyparquet-compressors@1.1.2 parquet-wasm@0.8.0 apache-arrow@21.2.0"
-python_checks=11 node_checks=2
+trainer_pins="trl==1.16.0 verl==0.9.1 skyrl==0.4.0"
+python_checks=12 node_checks=2
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -71,6 +72,29 @@ install_python() {
     echo "$python_pins" >"$cache/venv/.pins"
 }
 
+# The trainers' packages are unpacked to be read, not installed: they would
+# bring a GPU's libraries.
+install_trainers() {
+  installed "$cache/trainers" "$trainer_pins" && return
+  rm -rf "$cache/trainers" && mkdir -p "$cache/trainers" || return
+  # shellcheck disable=SC2086
+  "$cache/venv/bin/pip" download --quiet --no-input --no-deps --only-binary :all: --python-version 3.12 \
+    -d "$cache/trainers" $trainer_pins &&
+    (cd "$cache/trainers" && for wheel in *.whl; do "$cache/venv/bin/python" -m zipfile -e "$wheel" .; done) &&
+    echo "$trainer_pins" >"$cache/trainers/.pins"
+}
+
+# python_tests NAME FOLDER MODULE: one check, by Python's unittest.
+python_tests() {
+  if (cd "$2" && TURNLOG_SHARDS=$shards TURNLOG_TRAINERS=$cache/trainers PYTHONDONTWRITEBYTECODE=1 \
+    "$cache/venv/bin/python" -m unittest "$3" >"$work/tests.log" 2>&1); then
+    note "ok    $1: $(sed -n 's/^Ran \([0-9]* tests\).*/\1/p' "$work/tests.log")"
+  else
+    note "FAIL  $1"
+    cat "$work/tests.log"
+  fi
+}
+
 install_node() {
   installed "$cache/node" "$node_pins" && return
   rm -rf "$cache/node" && mkdir -p "$cache/node" && echo '{"private":true}' >"$cache/node/package.json" || return
@@ -91,12 +115,13 @@ elif ! install_python >"$work/pip.log" 2>&1; then
   fi
 else
   "$cache/venv/bin/python" "$here/check.py" "$shards" "$expected" "$work/reference.json" $made_up | tee -a "$lines"
-  if (cd "$root/exporter/python" && TURNLOG_SHARDS=$shards PYTHONDONTWRITEBYTECODE=1 \
-    "$cache/venv/bin/python" -m unittest test_turnlog >"$work/turnlog.log" 2>&1); then
-    note "ok    turnlog.py: $(sed -n 's/^Ran \([0-9]* tests\).*/\1/p' "$work/turnlog.log")"
+  python_tests "turnlog.py" "$root/exporter/python" test_turnlog
+  if [ -z "$made_up" ]; then
+    python_checks=$((python_checks - 1))
+  elif install_trainers >"$work/pip.log" 2>&1; then
+    python_tests "recipes" "$root/exporter/recipes" test_recipes
   else
-    note "FAIL  turnlog.py"
-    cat "$work/turnlog.log"
+    note "FAIL  the trainers' packages do not download: $(tail -1 "$work/pip.log")"
   fi
   if ! [ -s "$work/reference.json" ]; then
     note "FAIL  pyarrow could not read the shards"
