@@ -26,9 +26,10 @@ type Format struct {
 	// Thinking is the white space that is no part of the reasoning's ends nor
 	// of the start of the content behind it.
 	Thinking string
-	// Joint is the white space between content and a call: that one string, or
-	// with "" all of it.
+	// Joint is what the template writes between content and a call.
 	Joint string
+	// Trims: the template trims the content that a call follows.
+	Trims bool
 
 	// marks are the tokens inside a block.
 	marks []string

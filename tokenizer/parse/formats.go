@@ -37,7 +37,7 @@ var (
 	// Qwen3-Coder, Qwen 3.5 and 3.6, Nemotron 3.
 	QwenXML = Format{
 		Name: "qwen_xml", ThinkOpen: "<think>", ThinkClose: "</think>", Thinking: space, CallEndsThinking: true,
-		CallOpen: "<tool_call>", CallClose: "</tool_call>", block: qwenXML,
+		CallOpen: "<tool_call>", CallClose: "</tool_call>", Trims: true, block: qwenXML,
 	}
 
 	// GLM:
@@ -50,7 +50,7 @@ var (
 	// GLM 4.5 and 4.6; from 4.7 on without the line breaks.
 	GLM = Format{
 		Name: "glm", ThinkOpen: "<think>", ThinkClose: "</think>", Thinking: "\n",
-		CallOpen: "<tool_call>", CallClose: "</tool_call>", Joint: "\n", block: glm,
+		CallOpen: "<tool_call>", CallClose: "</tool_call>", Trims: true, block: glm,
 		marks: []string{"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
 	}
 

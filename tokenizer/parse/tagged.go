@@ -161,7 +161,7 @@ func (p *tagged) blockEnds(s string, n int) {
 		p.flags.set(f)
 	}
 	if len(p.calls) == 0 {
-		if p.g.Joint == "" {
+		if p.g.Trims {
 			p.held = ""
 		}
 		p.add(Content, strings.TrimSuffix(p.held, p.g.Joint))
