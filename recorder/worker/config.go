@@ -24,8 +24,8 @@ type Config struct {
 	Batch int
 	// Lanes is how many sessions are folded and appended at the same time.
 	Lanes int
-	// CacheBytes bounds the memory of sessions that are not being folded.
-	// What falls out is read again when it is needed.
+	// CacheBytes bounds the memory of sessions besides those of each
+	// partition's last batch. What falls out is read again when it is needed.
 	CacheBytes int
 	// RetryMin and RetryMax bound the pause before a failed call is made
 	// again.

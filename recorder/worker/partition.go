@@ -11,6 +11,9 @@ import (
 	"turnlog.dev/schema/journal"
 )
 
+// rowsAtOnce is how many rows a partition writes at the same time.
+const rowsAtOnce = 16
+
 // Pending is what a journal.Subscription may offer besides: how many entries
 // of the partition wait to be delivered.
 type Pending interface {
@@ -25,6 +28,7 @@ type partition struct {
 	sessions map[string]*list.Element // of *session, in recent
 	recent   *list.List               // the front was used last
 	bytes    int
+	active   map[*session]bool // in the last batch
 
 	// dirty are the sessions whose row is to be written, must those without
 	// whose row no entry is acknowledged.
@@ -42,6 +46,7 @@ func newPartition(w *Worker, id int) *partition {
 		id:       id,
 		sessions: map[string]*list.Element{},
 		recent:   list.New(),
+		active:   map[*session]bool{},
 		dirty:    map[string]*session{},
 	}
 }
@@ -50,6 +55,7 @@ func newPartition(w *Worker, id int) *partition {
 func (p *partition) run(ctx context.Context) error {
 	work, stop := p.w.drain(ctx)
 	defer stop()
+	defer p.forget()
 	for ctx.Err() == nil {
 		var sub journal.Subscription
 		err := p.w.retry(ctx, "subscribe", func() (err error) {
@@ -145,8 +151,10 @@ func (p *partition) handle(ctx context.Context, batch []journal.Delivery) error 
 		})
 	}
 	err := g.Wait()
+	clear(p.active)
 	for _, s := range order {
-		p.bytes += s.measure()
+		p.active[s] = true
+		p.grow(s.measure())
 		if s.changed {
 			p.dirty[s.id] = s
 			p.must = p.must || s.notable
@@ -196,14 +204,18 @@ func (p *partition) flush(ctx context.Context) error {
 		p.must = false
 		return nil
 	}
-	for id, s := range p.dirty {
+	// Written or not, whoever comes next writes all of them again.
+	var g errgroup.Group
+	g.SetLimit(rowsAtOnce)
+	for _, s := range p.dirty {
 		if s.state != nil {
-			if err := p.w.deps.Registry.Put(ctx, row(s)); err != nil {
-				return err
-			}
+			g.Go(func() error { return p.w.deps.Registry.Put(ctx, row(s)) })
 		}
-		delete(p.dirty, id)
 	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	clear(p.dirty)
 	p.must = false
 	p.w.deps.Fault(PointRegistered)
 	return nil
@@ -220,25 +232,34 @@ func (p *partition) session(id string) *session {
 	return s
 }
 
-// evict forgets the sessions that were not used for longest.
+// evict forgets the sessions that were not used for longest, while all
+// partitions together hold too much. Those of the last batch stay: they are
+// likely to be in the next one.
 func (p *partition) evict() {
-	limit := p.w.cfg.CacheBytes / len(p.w.cfg.Partitions)
-	for e := p.recent.Back(); e != nil && p.bytes > limit; {
+	for e := p.recent.Back(); e != nil && p.w.cached.Load() > int64(p.w.cfg.CacheBytes); {
 		s, before := e.Value.(*session), e.Prev()
-		if p.dirty[s.id] == nil {
+		if p.dirty[s.id] == nil && !p.active[s] {
 			p.recent.Remove(e)
 			delete(p.sessions, s.id)
-			p.bytes -= s.bytes
+			p.grow(-s.bytes)
 		}
 		e = before
 	}
 }
 
+// grow accounts for memory.
+func (p *partition) grow(bytes int) {
+	p.bytes += bytes
+	p.w.cached.Add(int64(bytes))
+}
+
 func (p *partition) forget() {
 	clear(p.sessions)
 	clear(p.dirty)
+	clear(p.active)
 	p.recent.Init()
-	p.bytes, p.must, p.done = 0, false, nil
+	p.grow(-p.bytes)
+	p.must, p.done = false, nil
 }
 
 // stalled reports a subscription that gives nothing although entries wait.

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -39,6 +40,7 @@ type Worker struct {
 	meter    *meter
 	versions *versions
 	lanes    chan struct{}
+	cached   atomic.Int64 // bytes held by all partitions
 }
 
 // New returns a worker that does nothing until Run.
