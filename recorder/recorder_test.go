@@ -48,6 +48,33 @@ func TestASessionThatNobodyClosesIsClosedAndSealed(t *testing.T) {
 	})
 }
 
+func TestAParkedSessionIsEndedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns, trajectories, rows := mem.New(mem.Options{}), mem.New(mem.Options{}), registry.NewMemory()
+		s := sessiontest.New("s1", func(o *event.SessionOpened) { o.Limits = &event.Limits{IdleSeconds: 60} })
+		s.Commit(sessiontest.Step{ID: "a", New: []uint32{1, 2}, Out: []uint32{3}, Edit: func(c *event.TurnCommitted) { c.Parent = "nowhere" }})
+		var tip journal.Tip
+		for _, ev := range s.Events {
+			var err error
+			tip, err = turns.Append(t.Context(), tip, ev)
+			require.NoError(t, err)
+		}
+		r, err := recorder.New(recorder.DefaultConfig(), recorder.Deps{
+			Turns: turns, Trajectories: trajectories, DeadLetters: mem.New(mem.Options{}), Registry: rows,
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		require.NoError(t, r.Run(ctx))
+		row, _, err := rows.Get(t.Context(), "s1")
+		require.NoError(t, err)
+		require.Equal(t, registry.Parked, row.State)
+		require.Equal(t, "failed", row.Status)
+		require.False(t, row.ClosedAt.IsZero())
+		require.Equal(t, uint64(1), r.Stats().Reaped)
+	})
+}
+
 func TestARestartedRecorderStillEndsSessionsFromBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns, trajectories, dead := mem.New(mem.Options{}), mem.New(mem.Options{}), mem.New(mem.Options{})

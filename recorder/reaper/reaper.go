@@ -124,12 +124,18 @@ func (r *Reaper) Sweep(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("recorder: reaper: the server's clock: %w", err)
 	}
+	// A parked session must end as well: its group waits for it.
+	return errors.Join(r.sweep(ctx, now, registry.Open), r.sweep(ctx, now, registry.Parked))
+}
+
+func (r *Reaper) sweep(ctx context.Context, now time.Time, state registry.State) error {
 	var faults []error
-	for s, err := range r.deps.Registry.List(ctx, registry.Filter{State: registry.Open}) {
+	for s, err := range r.deps.Registry.List(ctx, registry.Filter{State: state}) {
 		if err != nil {
 			return errors.Join(append(faults, fmt.Errorf("recorder: reaper: %w", err))...)
 		}
-		if reason, _ := r.over(now, s.OpenedAt, s.LastAt, s.WallSeconds, s.IdleSeconds); reason == "" {
+		reason, _ := r.over(now, s.OpenedAt, s.LastAt, s.WallSeconds, s.IdleSeconds)
+		if reason == "" || !s.ClosedAt.IsZero() {
 			continue
 		}
 		if err := r.reap(ctx, now, s.ID); err != nil {
@@ -163,6 +169,9 @@ func (r *Reaper) reap(ctx context.Context, now time.Time, session string) error 
 	t := tree.New(session)
 	for {
 		for e, err := range r.deps.Turns.ReadSession(ctx, session, t.Tip) {
+			if errors.Is(err, event.ErrMalformed) || errors.Is(err, event.ErrMajor) {
+				return nil // nobody knows where it ends; it is parked for that
+			}
 			if err != nil {
 				return err
 			}
