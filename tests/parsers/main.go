@@ -334,7 +334,10 @@ var known = map[string]map[string]string{
 	"sglang mistral-small-3.2": {"*": "knows no [CALL_ID]"},
 	"vllm qwen3-hybrid": {
 		"content": "takes a reply without </think> for thinking", "thinking closed by the prompt": "the same",
+		"one line break before a call is the template's": "the same",
 	},
+	"sglang deepseek-v3": {"thinking of R1": "has another parser for R1"},
+	"vllm deepseek-v3":   {"thinking of R1": "has another parser for R1"},
 	"vllm deepseek-v3.1": {"thinking and a call": "is told by the request whether the model thinks"},
 	"vllm kimi-k2":       {"calls keep their ids": "takes the name up to the first colon"},
 	"vllm llama-3.1":     {"content": "takes a call anywhere in the text"},
