@@ -28,7 +28,7 @@ test: $(TOOLS) bin/check ## lint, and every test that needs only Go
 	bin/check test
 
 lint: $(TOOLS) ## lint alone
-	bin/golangci-lint run $(PATTERNS)
+	bin/golangci-lint run --allow-parallel-runners $(PATTERNS)
 	cd schema && ../bin/buf lint
 
 fmt: $(TOOLS) ## format all Go files

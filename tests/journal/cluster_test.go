@@ -2,6 +2,7 @@ package journal_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -91,14 +92,28 @@ func clusterConfig(tenant string) jet.Config {
 	return cfg
 }
 
+// openCluster opens a log, again while the servers have not found each other.
+func openCluster(t *testing.T, conn *jet.Conn, cfg jet.Config) *jet.Log {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		log, err := conn.Open(ctx, cfg)
+		if errors.Is(err, journal.ErrUnavailable) && ctx.Err() == nil {
+			continue
+		}
+		require.NoError(t, err)
+		return log
+	}
+}
+
 func TestAClusterKeepsThePromises(t *testing.T) {
 	conn := dialCluster(t, cluster(t))
 	tenant := 0
 	journaltest.Run(t,
 		func(t *testing.T) journal.Journal {
 			tenant++
-			log, err := conn.Open(t.Context(), clusterConfig(fmt.Sprint("t", tenant)))
-			require.NoError(t, err)
+			log := openCluster(t, conn, clusterConfig(fmt.Sprint("t", tenant)))
 			require.NoError(t, log.Verify(t.Context(), jet.Cluster, func(context.Context) error { return nil }))
 			return log
 		},
@@ -107,8 +122,7 @@ func TestAClusterKeepsThePromises(t *testing.T) {
 
 func TestAClusterThatLosesItsLeaderLosesNothingAcknowledged(t *testing.T) {
 	servers := cluster(t)
-	log, err := dialCluster(t, servers).Open(t.Context(), clusterConfig("default"))
-	require.NoError(t, err)
+	log := openCluster(t, dialCluster(t, servers), clusterConfig("default"))
 	const sessions, events, at = 4, 60, 20
 	var wg, early sync.WaitGroup
 	tips := make([]journal.Tip, sessions)

@@ -64,7 +64,7 @@ func (c *checker) test() {
 	for i, m := range modules {
 		patterns[i] = "./" + m + "/..."
 	}
-	c.step("lint", command{args: append([]string{"bin/golangci-lint", "run"}, patterns...)})
+	c.step("lint", command{args: append([]string{"bin/golangci-lint", "run", "--allow-parallel-runners"}, patterns...)})
 	c.step("vet", command{args: append([]string{"go", "vet"}, patterns...)})
 	c.step("lint of the event format", command{args: []string{"../bin/buf", "lint"}, dir: "schema"})
 	for _, m := range modules {
