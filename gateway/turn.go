@@ -441,7 +441,7 @@ func (t *turn) commit(ctx context.Context, c *event.TurnCommitted) error {
 	ev := t.g.event(t.id, t.runID, t.req.Session)
 	closed := false
 	err := t.session.Append(ctx, func(tree *tree.Tree) (*event.Event, error) {
-		if closed = tree.Closed != nil; closed {
+		if closed = tree.Closed != nil && tree.Turn(t.id) == nil; closed {
 			ev.Body = &event.Event_TurnAborted{TurnAborted: &event.TurnAborted{Turn: t.id, Reason: "closed", Partial: c}}
 			return ev, nil
 		}

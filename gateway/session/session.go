@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
@@ -149,11 +150,32 @@ func (s *Session) Repeated(idempotencyKey, requestID string, body []byte) *tree.
 // decides what is still legal. build may return the same event each time; it
 // must, where the event has an identity. A nil event appends nothing.
 //
-// The error is build's, or the journal's; after journal.ErrUnavailable or a
-// canceled ctx the outcome is unknown until the next catch-up.
+// An append whose outcome is unknown is made again, the same, until ctx ends.
+// The error is build's, the journal's or ctx's; in the latter case the outcome
+// is unknown until the next catch-up.
 func (s *Session) Append(ctx context.Context, build func(*tree.Tree) (*event.Event, error)) error {
 	s.appending.Lock()
 	defer s.appending.Unlock()
+	for pause := retryMin; ; pause = min(2*pause, retryMax) {
+		err := s.tryAppend(ctx, build)
+		if !errors.Is(err, journal.ErrUnavailable) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Pauses between two tries of an append.
+const (
+	retryMin = 5 * time.Millisecond
+	retryMax = 500 * time.Millisecond
+)
+
+func (s *Session) tryAppend(ctx context.Context, build func(*tree.Tree) (*event.Event, error)) error {
 	for {
 		s.mu.Lock()
 		ev, err := build(s.tree)
