@@ -74,14 +74,12 @@ func (c *checker) file(ctx context.Context, f manifest.File) error {
 		return err
 	}
 	defer r.Close()
-	in, whole := r.(parquet.Input)
 	sum := sha256.New()
-	if whole {
+	in, ok := r.(parquet.Input)
+	if ok {
 		_, err = io.Copy(sum, r)
 	} else {
-		var b []byte
-		b, err = io.ReadAll(io.TeeReader(r, sum))
-		in = bytes.NewReader(b)
+		in, err = inMemory(io.TeeReader(r, sum))
 	}
 	if err != nil {
 		return fmt.Errorf("exporter: check %s: %w", f.Path, err)
@@ -94,6 +92,12 @@ func (c *checker) file(ctx context.Context, f manifest.File) error {
 		return c.rewards(ctx, f, in)
 	}
 	return c.traj(ctx, f, in)
+}
+
+// inMemory is for sinks whose values cannot be read at any place.
+func inMemory(r io.Reader) (parquet.Input, error) {
+	b, err := io.ReadAll(r)
+	return bytes.NewReader(b), err
 }
 
 func (c *checker) traj(ctx context.Context, f manifest.File, in parquet.Input) error {

@@ -24,14 +24,27 @@ func (f *follower) commit(ctx context.Context, plan *manifest.Plan, hash string)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f.deps.Fault("planned")
-	x := execution{Exporter: f.Exporter, plan: plan, hash: hash, manifest: &manifest.Manifest{
-		ID: plan.ID, Parent: plan.ID - 1, Op: plan.Op, Schema: plan.Config.Schema, Time: plan.Time,
-		PlanHash: hash, ConfigHash: plan.ConfigHash, Removed: plan.Replaces, Rewards: plan.Rewards, Cursor: plan.Cursor,
-	}}
-	if err := x.groups(ctx); err != nil {
-		return nil, err
+	x := execution{
+		Exporter: f.Exporter, plan: plan, hash: hash,
+		manifest: &manifest.Manifest{
+			ID: plan.ID, Parent: plan.ID - 1, Op: plan.Op, Schema: plan.Config.Schema, Time: plan.Time,
+			PlanHash: hash, ConfigHash: plan.ConfigHash, Removed: plan.Replaces, Rewards: plan.Rewards, Cursor: plan.Cursor,
+		},
+		tokenizers: make(map[string]bool), templates: make(map[string]bool),
 	}
-	if err := x.rewards(ctx); err != nil {
+	var err error
+	switch plan.Op {
+	case manifest.Add:
+		if err = x.groups(ctx); err == nil {
+			err = x.rewards(ctx)
+		}
+	case manifest.Replace:
+		err = x.replace(ctx, f.state.Files)
+	case manifest.Drop:
+	default:
+		err = fmt.Errorf("%w: plan %d is to %q", manifest.ErrFormat, plan.ID, plan.Op)
+	}
+	if err != nil {
 		return nil, err
 	}
 	m := x.finish()
@@ -86,7 +99,6 @@ func (x *execution) groups(ctx context.Context) error {
 	part := partWriter{execution: x}
 	defer part.discard()
 	next := x.load(ctx)
-	x.tokenizers, x.templates = make(map[string]bool), make(map[string]bool)
 	for _, g := range x.plan.Groups {
 		if g.Outcome == manifest.Exported {
 			l := next()
@@ -205,7 +217,7 @@ func (x *execution) judge(g *manifest.Group, l loaded) loaded {
 		c.Rows++
 		c.Tokens += int64(r.Length)
 		c.Trainable += int64(r.TrainableTokens)
-		x.tokenizers[r.TokenizerSHA256], x.templates[r.TemplateSHA256] = true, true
+		x.note(r)
 	}
 	members := 0
 	for _, s := range g.Sessions {
@@ -217,6 +229,11 @@ func (x *execution) judge(g *manifest.Group, l loaded) loaded {
 		c.GroupsPartial++
 	}
 	return l
+}
+
+// note remembers what a row was made with.
+func (x *execution) note(r *rows.Row) {
+	x.tokenizers[r.TokenizerSHA256], x.templates[r.TemplateSHA256] = true, true
 }
 
 func (x *execution) settle(g manifest.Group) {

@@ -113,16 +113,28 @@ func read[T any](w *world, profile manifest.Profile) func(func(*T) bool) {
 			if f.Profile != profile {
 				continue
 			}
-			b, err := sink.ReadAll(w.t.Context(), w.sink, f.Path)
+			for r := range readAs[T](w, f) {
+				if !yield(r) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func readFile(w *world, f manifest.File) func(func(*rows.Row) bool) { return readAs[rows.Row](w, f) }
+
+func readAs[T any](w *world, f manifest.File) func(func(*T) bool) {
+	return func(yield func(*T) bool) {
+		b, err := sink.ReadAll(w.t.Context(), w.sink, f.Path)
+		require.NoError(w.t, err)
+		require.EqualValues(w.t, f.Bytes, len(b))
+		require.Equal(w.t, f.SHA256, event.Sum(b).String())
+		for group, err := range parquet.Read[T](w.t.Context(), bytes.NewReader(b)) {
 			require.NoError(w.t, err)
-			require.EqualValues(w.t, f.Bytes, len(b))
-			require.Equal(w.t, f.SHA256, event.Sum(b).String())
-			for group, err := range parquet.Read[T](w.t.Context(), bytes.NewReader(b)) {
-				require.NoError(w.t, err)
-				for _, r := range group {
-					if !yield(r) {
-						return
-					}
+			for _, r := range group {
+				if !yield(r) {
+					return
 				}
 			}
 		}

@@ -73,8 +73,9 @@ type Plan struct {
 	Rewards []LateReward `json:"rewards,omitempty"`
 	// Replaces are the files that a Replace or Drop removes.
 	Replaces []string `json:"replaces,omitempty"`
-	// Cursor is where a follower begins once this plan is executed.
-	Cursor Cursor `json:"cursor"`
+	// Cursor is where a follower begins once this plan is executed; Replace and
+	// Drop leave it as it is.
+	Cursor Cursor `json:"cursor,omitempty"`
 }
 
 // Config is what rows and bytes depend on besides the log.
@@ -197,7 +198,7 @@ type Manifest struct {
 	// Settled are the plan's groups, with what became of them in the end.
 	Settled []Group      `json:"settled,omitempty"`
 	Rewards []LateReward `json:"rewards,omitempty"`
-	Cursor  Cursor       `json:"cursor"`
+	Cursor  Cursor       `json:"cursor,omitempty"`
 	Counts  Counts       `json:"counts"`
 	// What the rows were tokenized and rendered with.
 	Tokenizers []string `json:"tokenizers,omitempty"`

@@ -1,0 +1,199 @@
+package exporter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"time"
+
+	"turnlog.dev/exporter/manifest"
+	"turnlog.dev/exporter/parquet"
+	"turnlog.dev/exporter/rows"
+	"turnlog.dev/exporter/sink"
+)
+
+// mergeFiles is the most files that one plan merges: one row group of each is in
+// memory.
+const mergeFiles = 128
+
+// Compact merges small shards of a run into large ones, until no run has two
+// shards that are less than half full. Rows stay as they are; readers of older
+// manifests keep their files for CollectAfter.
+func (e *Exporter) Compact(ctx context.Context) (Summary, error) {
+	return e.rewrite(ctx, manifest.Replace, func(files []manifest.File) []string {
+		return small(files, e.cfg.FileTokens/2)
+	})
+}
+
+// Drop removes all files of a run from the data set.
+func (e *Exporter) Drop(ctx context.Context, run string) (Summary, error) {
+	return e.rewrite(ctx, manifest.Drop, func(files []manifest.File) (paths []string) {
+		for _, f := range files {
+			if f.Run == run {
+				paths = append(paths, f.Path)
+			}
+		}
+		return paths
+	})
+}
+
+// small returns the shards of the first run that has several below a size.
+func small(files []manifest.File, tokens int64) []string {
+	paths := make(map[string][]string)
+	for _, f := range files {
+		if f.Profile == manifest.Traj && f.Tokens < tokens && len(paths[f.Run]) < mergeFiles {
+			paths[f.Run] = append(paths[f.Run], f.Path)
+		}
+	}
+	first := ""
+	for run, list := range paths {
+		if len(list) > 1 && (first == "" || run < first) {
+			first = run
+		}
+	}
+	if len(paths[first]) < 2 {
+		return nil
+	}
+	return paths[first]
+}
+
+// rewrite plans and executes an operation on the files that choose picks, until
+// it picks none.
+func (e *Exporter) rewrite(ctx context.Context, op manifest.Op, choose func([]manifest.File) []string) (Summary, error) {
+	state, err := e.log.Load(ctx)
+	if err != nil {
+		return Summary{}, err
+	}
+	f := e.newFollower(state, true)
+	for {
+		if found, err := f.resume(ctx); err != nil {
+			return Summary{}, err
+		} else if found {
+			continue
+		}
+		paths := choose(f.state.Files)
+		if len(paths) == 0 {
+			f.summary.Last = f.state.ID
+			return f.summary, nil
+		}
+		plan := &manifest.Plan{
+			ID: f.state.ID + 1, Op: op, Config: e.cfg.planned(), Replaces: paths,
+			Time: e.deps.Now().UTC().Truncate(time.Millisecond),
+		}
+		e.deps.Fault("plan")
+		if _, err := e.log.PutPlan(ctx, plan); err != nil && !errors.Is(err, sink.ErrExists) {
+			return Summary{}, err
+		}
+	}
+}
+
+// replace writes the rows of the plan's files again, merged by group.
+func (x *execution) replace(ctx context.Context, files []manifest.File) error {
+	var sources []manifest.File
+	for _, path := range x.plan.Replaces {
+		i := slices.IndexFunc(files, func(f manifest.File) bool { return f.Path == path })
+		if i < 0 {
+			return fmt.Errorf("%w: plan %d replaces %q, which is not there", manifest.ErrMalformed, x.plan.ID, path)
+		}
+		sources = append(sources, files[i])
+	}
+	part := partWriter{execution: x}
+	defer part.discard()
+	for group, err := range merge(ctx, x.deps.Sink, sources) {
+		if err != nil {
+			return err
+		}
+		for _, r := range group {
+			x.note(r)
+		}
+		if err := part.add(ctx, group[0].RunID, group); err != nil {
+			return err
+		}
+	}
+	return part.finish(ctx)
+}
+
+// merge yields the groups of files, each of which is ordered by group_id, in the
+// order of run and group_id.
+func merge(ctx context.Context, s sink.Sink, files []manifest.File) iter.Seq2[[]*rows.Row, error] {
+	return func(yield func([]*rows.Row, error) bool) {
+		type source struct {
+			head []*rows.Row
+			next func() ([]*rows.Row, error, bool)
+		}
+		var open []*source
+		for _, f := range files {
+			next, stop := iter.Pull2(groups(ctx, s, f))
+			defer stop()
+			head, err, ok := next()
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if ok {
+				open = append(open, &source{head, next})
+			}
+		}
+		for len(open) > 0 {
+			least := slices.MinFunc(open, func(a, b *source) int {
+				return cmp.Or(cmp.Compare(a.head[0].RunID, b.head[0].RunID), cmp.Compare(a.head[0].GroupID, b.head[0].GroupID))
+			})
+			if !yield(least.head, nil) {
+				return
+			}
+			head, err, ok := least.next()
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if least.head = head; !ok {
+				open = slices.DeleteFunc(open, func(o *source) bool { return o == least })
+			}
+		}
+	}
+}
+
+// groups yields the groups of a file, in its order.
+func groups(ctx context.Context, s sink.Sink, f manifest.File) iter.Seq2[[]*rows.Row, error] {
+	return func(yield func([]*rows.Row, error) bool) {
+		r, err := s.Open(ctx, f.Path)
+		if err != nil {
+			yield(nil, fmt.Errorf("exporter: merge: %w", err))
+			return
+		}
+		defer r.Close()
+		in, err := input(r)
+		if err != nil {
+			yield(nil, fmt.Errorf("exporter: merge %s: %w", f.Path, err))
+			return
+		}
+		for rowGroup, err := range parquet.Read[rows.Row](ctx, in) {
+			if err != nil {
+				yield(nil, fmt.Errorf("exporter: merge %s: %w", f.Path, err))
+				return
+			}
+			for len(rowGroup) > 0 {
+				n := slices.IndexFunc(rowGroup, func(r *rows.Row) bool { return r.GroupID != rowGroup[0].GroupID })
+				if n < 0 {
+					n = len(rowGroup)
+				}
+				if !yield(rowGroup[:n:n], nil) {
+					return
+				}
+				rowGroup = rowGroup[n:]
+			}
+		}
+	}
+}
+
+// input is a value that can be read at any place.
+func input(r io.Reader) (parquet.Input, error) {
+	if in, ok := r.(parquet.Input); ok {
+		return in, nil
+	}
+	return inMemory(r)
+}
