@@ -67,7 +67,7 @@ func (l *Log) Append(ctx context.Context, tip journal.Tip, ev *event.Event) (jou
 	partition := journal.PartitionOf(ev.Session)
 	a := appending{
 		log: l, stream: l.stream(partition),
-		tip: tip, id: ev.Id, session: ev.Session, body: body, sum: event.Sum(body),
+		tip: tip, id: ev.Id, session: ev.Session, sum: event.Sum(body),
 	}
 	if err := a.stream.inFlight.Acquire(ctx, int64(size)); err != nil {
 		return journal.Tip{}, fmt.Errorf("journal: append: %w", err)
@@ -89,7 +89,6 @@ type appending struct {
 	tip     journal.Tip
 	session string
 	id      string
-	body    []byte
 	sum     event.Hash
 }
 
@@ -124,7 +123,7 @@ func (a *appending) try(ctx context.Context) (journal.Tip, error) {
 	case err == nil && duplicate:
 		return a.find(ctx, position)
 	case err == nil:
-		return a.tip.Next(position, a.body), nil
+		return journal.Tip{Position: position, Count: a.tip.Count + 1, Chain: event.Chain(a.tip.Chain, a.sum)}, nil
 	case errors.Is(err, nats.ErrMaxPayload):
 		return journal.Tip{}, fmt.Errorf("%w: %w", journal.ErrTooLarge, err)
 	case !errors.As(err, &refused):

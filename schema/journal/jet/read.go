@@ -40,7 +40,7 @@ func (l *Log) ReadSession(ctx context.Context, session string, from journal.Tip)
 				e, err = m.entry()
 			}
 			if err == nil {
-				err = follows(at, e)
+				err = m.follows(at)
 			}
 			if err != nil {
 				yield(journal.Entry{}, fmt.Errorf("journal: read session %s: %w", session, err))
@@ -53,13 +53,14 @@ func (l *Log) ReadSession(ctx context.Context, session string, from journal.Tip)
 	}
 }
 
-// follows checks that an entry is the next one after a tip.
-func follows(at journal.Tip, e journal.Entry) error {
-	if e.Tip.Count != at.Count+1 {
-		return fmt.Errorf("%w: event %d stands after event %d", journal.ErrGap, e.Tip.Count, at.Count)
+// follows checks that a message that entry could read is the next one after a
+// tip.
+func (m message) follows(at journal.Tip) error {
+	if count := m.header.Get(headerCount); count != strconv.FormatUint(at.Count+1, 10) {
+		return fmt.Errorf("%w: event %s stands after event %d", journal.ErrGap, count, at.Count)
 	}
-	if e.Tip.Chain != event.Chain(at.Chain, event.Sum(e.Body)) {
-		return fmt.Errorf("%w: event %d belongs to another history", journal.ErrGap, e.Tip.Count)
+	if m.header.Get(headerPrev) != at.Chain.String() {
+		return fmt.Errorf("%w: event %d belongs to another history", journal.ErrGap, at.Count+1)
 	}
 	return nil
 }
