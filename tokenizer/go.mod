@@ -3,6 +3,7 @@ module turnlog.dev/tokenizer
 go 1.26.0
 
 require (
+	github.com/daulet/tokenizers v1.24.0
 	github.com/stretchr/testify v1.12.1
 	turnlog.dev/schema v0.0.0
 )

@@ -205,6 +205,9 @@ func (d *definition) readVocabulary(m *model) error {
 func (d *definition) readMerges(r *jsonReader) error {
 	d.merges = newMerges(countMerges(r.s))
 	var buf []byte
+	// Most files list tokens in the order of the merges that make them, so the
+	// id after the last one found is tried before the hash table.
+	next := uint32(0)
 	find := func(parts ...string) (uint32, error) {
 		buf = buf[:0]
 		for _, p := range parts {
@@ -217,9 +220,16 @@ func (d *definition) readMerges(r *jsonReader) error {
 				return 0, unsupported("a merge outside of the byte alphabet: %q", p)
 			}
 		}
+		if token, ok := d.vocab.get(next); ok && len(parts) > 1 && token == string(buf) && d.hidden[next] == "" {
+			next++
+			return next - 1, nil
+		}
 		id, ok := d.vocab.find(string(buf))
 		if !ok {
 			return 0, fmt.Errorf("%q is not in the vocabulary", strings.Join(parts, ""))
+		}
+		if len(parts) > 1 {
+			next = id + 1
 		}
 		return id, nil
 	}

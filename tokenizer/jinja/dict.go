@@ -3,6 +3,7 @@ package jinja
 import (
 	"math"
 	"math/big"
+	"reflect"
 	"strconv"
 	"strings"
 )
@@ -28,7 +29,7 @@ type key struct {
 type keyKind uint8
 
 const (
-	keyOther keyKind = iota
+	keyIdentity keyKind = iota
 	keyString
 	keyInt
 	keyFloat
@@ -166,11 +167,9 @@ func mustKey(v Value) key {
 			b.WriteString(k.s)
 		}
 		return key{kind: keyTuple, s: b.String()}
-	case *List, *Dict, *namespace, *dictView:
+	case *List, *Dict, *dictView, Func:
 		raise("TypeError", "unhashable type: '%s'", typeName(v))
 	}
-	// Functions, macros and the like are keys by identity in Python; no chat
-	// template uses them so.
-	raise("TypeError", "a %s cannot be a key", typeName(v))
-	return key{}
+	// Everything else, undefined included, is a key by identity.
+	return key{kind: keyIdentity, bits: uint64(reflect.ValueOf(v).Pointer())}
 }
