@@ -44,7 +44,7 @@ var parsers = map[string]map[string]names{
 		"qwen3-thinking-2507": {"qwen3", "qwen25"}, "qwen3-coder": {"", "qwen3_coder"}, "qwen3.5": {"qwen3", "qwen3_coder"},
 		"nemotron-3": {"nemotron_3", "qwen3_coder"}, "glm-4.5": {"glm45", "glm45"}, "glm-4.7": {"glm45", "glm47"},
 		"gpt-oss": {"gpt-oss", "gpt-oss"}, "deepseek-v3": {"", "deepseekv3"}, "deepseek-v3.1": {"deepseek-v3", "deepseekv31"},
-		"deepseek-v3.2": {"deepseek-v3", "deepseekv32"}, "kimi-k2": {"kimi_k2", "kimi_k2"}, "minimax-m2": {"minimax", "minimax-m2"},
+		"deepseek-v3.2": {"deepseek-v3", "deepseekv32"}, "deepseek-v4": {"deepseek-v4", "deepseekv4"}, "kimi-k2": {"kimi_k2", "kimi_k2"}, "minimax-m2": {"minimax", "minimax-m2"},
 		"llama-3.1": {"", "llama3"}, "mistral-7b-v0.3": {"", "mistral"}, "mistral-small-3.2": {"", "mistral"},
 	},
 	"vllm": {

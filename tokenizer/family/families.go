@@ -85,7 +85,16 @@ var (
 		Name: "deepseek_v32", Format: parse.DeepSeekV32, Stops: []string{"<｜end▁of▁sentence｜>"}, Thinking: "thinking",
 		Keep: []byte(`{"drop_thinking":false}`),
 		recognise: func(e Evidence) int {
-			return score(7, e.has("<｜Assistant｜>"), e.says("｜DSML｜") || e.ModelType == "deepseek_v32")
+			return score(7, e.has("<｜Assistant｜>"), e.says("DSML｜", "function_calls") || e.ModelType == "deepseek_v32")
+		},
+	}
+
+	// DeepSeekV4 is DeepSeek V4. It, too, has no template of its own.
+	DeepSeekV4 = Family{
+		Name: "deepseek_v4", Format: parse.DeepSeekV4, Stops: []string{"<｜end▁of▁sentence｜>"}, Thinking: "thinking",
+		Keep: []byte(`{"drop_thinking":false}`),
+		recognise: func(e Evidence) int {
+			return score(7, e.has("<｜Assistant｜>"), e.says("DSML｜") && !e.says("function_calls") || e.ModelType == "deepseek_v4")
 		},
 	}
 
@@ -126,7 +135,7 @@ var (
 // All lists all families.
 func All() []Family {
 	return []Family{
-		ChatML, Qwen3, QwenXML, Nemotron3, GLM, GPTOSS, DeepSeekV3, DeepSeekV31, DeepSeekV32,
+		ChatML, Qwen3, QwenXML, Nemotron3, GLM, GPTOSS, DeepSeekV3, DeepSeekV31, DeepSeekV32, DeepSeekV4,
 		KimiK2, MiniMaxM2, Llama3, Mistral, Gemma3, Generic,
 	}
 }

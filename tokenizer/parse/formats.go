@@ -88,11 +88,10 @@ var (
 	//	<｜DSML｜parameter name="…" string="true|false">…</｜DSML｜parameter>
 	//	</｜DSML｜invoke>
 	//	</｜DSML｜function_calls>
-	DeepSeekV32 = Format{
-		Name: "deepseek_v32", ThinkOpen: "<think>", ThinkClose: "</think>",
-		CallOpen: "<｜DSML｜function_calls>", CallClose: "</｜DSML｜function_calls>", Joint: "\n\n", block: dsml,
-		marks: []string{"｜DSML｜"},
-	}
+	DeepSeekV32 = deepSeekMarkup("deepseek_v32", "function_calls")
+
+	// DeepSeekV4 is DeepSeekV32 with <｜DSML｜tool_calls> around the calls.
+	DeepSeekV4 = deepSeekMarkup("deepseek_v4", "tool_calls")
 
 	// Kimi:
 	//
@@ -128,7 +127,7 @@ var (
 // Formats lists all formats but Plain.
 func Formats() []Format {
 	return []Format{
-		Hermes, QwenXML, GLM, MiniMax, DeepSeekV3, DeepSeekV31, DeepSeekV32, Kimi, Mistral, Harmony, Llama,
+		Hermes, QwenXML, GLM, MiniMax, DeepSeekV3, DeepSeekV31, DeepSeekV32, DeepSeekV4, Kimi, Mistral, Harmony, Llama,
 	}
 }
 
@@ -231,6 +230,14 @@ func minimax(b *block) (calls []Call) {
 		calls = append(calls, Call{Name: name, Arguments: args.String()})
 	}
 	return calls
+}
+
+func deepSeekMarkup(name, tag string) Format {
+	return Format{
+		Name: name, ThinkOpen: "<think>", ThinkClose: "</think>",
+		CallOpen: "<｜DSML｜" + tag + ">", CallClose: "</｜DSML｜" + tag + ">", Joint: "\n\n", block: dsml,
+		marks: []string{"｜DSML｜"},
+	}
 }
 
 func dsml(b *block) (calls []Call) {

@@ -49,11 +49,14 @@ func (a *Assembler) label(text string, first event.Provenance, messages []messag
 // than any template writes between the two.
 const contentSlack = 4096
 
-// openers are what a message may begin with.
+// openers are what a message may begin with; again says that a tool result
+// stands before it.
 func (a *Assembler) openers(r message.Role, again bool) []string {
 	switch {
 	case r == message.System || r == message.Developer:
 		return []string{a.heads.system}
+	case r == message.User && again:
+		return []string{a.heads.user, a.heads.after}
 	case r == message.User:
 		return []string{a.heads.user}
 	case r == message.Assistant:

@@ -28,8 +28,9 @@ const (
 // heads are the texts that messages begin with, by role.
 type heads struct {
 	system, user, assistant, tool string
-	// again is what a tool result begins with right behind another one.
-	again string
+	// again is what a tool result begins with right behind another one, after
+	// what a user's message begins with behind one.
+	again, after string
 }
 
 func say(role message.Role, text string) message.Message {
@@ -165,6 +166,9 @@ func (a *Assembler) learn() error {
 	used := []message.Message{user, calling(`{"turnlog":"`+reply+`"}`, callID), answering(callID, result)}
 	if s, err := a.render(used, tools, true, probe); err == nil {
 		a.heads.tool = a.head(between(s, reply, result))
+	}
+	if s, err := a.render(append(used, next), tools, true, probe); err == nil {
+		a.heads.after = a.head(between(s, result, more))
 	}
 	used = []message.Message{
 		user, calling(`{"turnlog":"`+reply+`"}`, callID, callID[:8]+"1"),

@@ -103,6 +103,10 @@ func Checkpoints() []Checkpoint {
 			Thinks: true, Calls: true, Parallel: true, Kwargs: `{"thinking":true}`, File: "deepseek_v32",
 		},
 		{
+			Name: "deepseek-v4", Family: family.DeepSeekV4, Special: deepseek[:2], Marks: tokens(deepseek[2:4], thinking, []string{"｜DSML｜"}),
+			Thinks: true, Calls: true, Parallel: true, Kwargs: `{"thinking":true}`, File: "deepseek_v4",
+		},
+		{
 			Name: "kimi-k2", Family: family.KimiK2,
 			Special: strings.Fields("[BOS] [EOS] <|im_end|> <|im_user|> <|im_assistant|> <|im_system|> <|im_middle|>"),
 			Marks:   tokens(thinking, strings.Fields("<|tool_calls_section_begin|> <|tool_calls_section_end|> <|tool_call_begin|> <|tool_call_argument_begin|> <|tool_call_end|>")),
