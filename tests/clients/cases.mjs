@@ -140,7 +140,8 @@ export const cases = [
   noKey('pi-chat'),
   subagent('claude', 'Agent ' + agent), subagent('claude-new', 'Agent ' + agent),
   subagent('opencode-chat', `task ${JSON.stringify({ description: 'look', prompt: 'Look.\nmock: say Sub done.', subagent_type: 'general' })}`),
-  subagent('codex', `spawn_agent ${JSON.stringify({ message: 'Look.\nmock: say Sub done.' })}`),
+  subagent('codex', `spawn_agent ${JSON.stringify({ message: 'Look.\nmock: say Sub done.' })}`,
+    ['mock: call ' + shell('codex')('sleep 4')]), // it runs beside, and is ended with the main line
   compaction('claude'), compaction('claude-new'),
   toolSearch('claude-new'), ...['claude', 'codex', 'pi-chat'].map(empty),
 ];

@@ -39,7 +39,7 @@ export const packages = {
   claude: 'anthropic-ai_claude-code', 'claude-new': 'anthropic-ai_claude-agent-sdk', codex: 'openai_codex',
   'opencode-chat': 'opencode-ai', 'opencode-anthropic': 'opencode-ai', 'opencode-responses': 'opencode-ai',
   qwen: 'qwen-code_qwen-code', 'pi-chat': 'mariozechner_pi-coding-agent', 'pi-anthropic': 'mariozechner_pi-coding-agent',
-  'pi-responses': 'mariozechner_pi-coding-agent', openai: 'openai', anthropic: 'anthropic-ai_sdk',
+  'pi-responses': 'mariozechner_pi-coding-agent', openai: 'openai', anthropic: 'anthropic-ai_sdk', 'openai-python': 'python-openai',
 };
 
 function write(file, text) {

@@ -50,6 +50,18 @@ for p in ${missing[@]+"${missing[@]}"}; do
   fi
 done
 
+# One SDK more comes from the Python index. Without python3 or an index that
+# answers it is not tried, and this says so.
+python=$cache/python-openai_3.57.0
+if [ ! -e "$python/.installed" ]; then
+  mkdir -p "$python"
+  if timeout 300 python3 -m pip install --quiet --disable-pip-version-check --target "$python" openai==3.57.0 >"$python/install.log" 2>&1; then
+    touch "$python/.installed"
+  else
+    echo "note: the Python SDK is not tried: python3 could not install it; see $python/install.log"
+  fi
+fi
+
 run=$(mktemp -d)
 go build -o bin/turnlog ./deploy/cmd/turnlog
 go build -o "$run/rows" ./tests/clients/rows

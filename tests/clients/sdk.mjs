@@ -3,7 +3,8 @@
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { check, checkTree, line } from './lib.mjs';
+import { mangle } from './faults.mjs';
+import { check, checkTree, line, run } from './lib.mjs';
 
 const load = async (bin, name) => (await import(pathToFileURL(createRequire(path.join(bin, 'x.js')).resolve(name)))).default;
 
@@ -114,10 +115,28 @@ async function anthropic(bin, turnlog) {
   check(line(record)[1].tolerances.includes('result_order'), `tolerances: ${line(record)[1].tolerances}`);
 }
 
+// mangled runs cases through a proxy that respells every stream.
+const mangled = (...cases) => async (bin, turnlog) => {
+  const proxy = await mangle(turnlog.url);
+  const open = async () => { const s = await turnlog.open(); return { ...s, base_url: s.base_url.replace(turnlog.url, proxy.url) }; };
+  try { for (const c of cases) await c(bin, { ...turnlog, open }); } finally { proxy.stop(); }
+};
+
+// python runs sdk.py with the SDK in the folder bin.
+async function python(bin, turnlog) {
+  const s = await turnlog.open();
+  const r = await run('python3', [path.join(import.meta.dirname, 'sdk.py'), s.base_url, s.key], { env: { PATH: process.env.PATH, HOME: process.env.HOME, PYTHONPATH: bin } });
+  check(r.code === 0, r.err.trim().split('\n').at(-1));
+  checkTree(await turnlog.show(s.session), ['root:resample']);
+}
+
 export const sdkCases = [
   { client: 'openai', name: 'SDK: chat, streamed and not', sdk: chat },
   { client: 'openai', name: 'SDK: several choices', sdk: choices },
   { client: 'openai', name: 'SDK: errors', sdk: errors },
   { client: 'openai', name: 'SDK: responses', sdk: responses },
+  { client: 'openai', name: 'SDK: streams in single bytes, with comments', sdk: mangled(chat, responses) },
   { client: 'anthropic', name: 'SDK: messages, streamed and not', sdk: anthropic },
+  { client: 'anthropic', name: 'SDK: streams in single bytes, with comments', sdk: mangled(anthropic) },
+  { client: 'openai-python', name: 'SDK: chat and responses', sdk: python },
 ];
