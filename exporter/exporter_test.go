@@ -128,7 +128,7 @@ func readAs[T any](w *world, f manifest.File) func(func(*T) bool) {
 	return func(yield func(*T) bool) {
 		b, err := sink.ReadAll(w.t.Context(), w.sink, f.Path)
 		require.NoError(w.t, err)
-		require.EqualValues(w.t, f.Bytes, len(b))
+		require.Len(w.t, b, int(f.Bytes))
 		require.Equal(w.t, f.SHA256, event.Sum(b).String())
 		for group, err := range parquet.Read[T](w.t.Context(), bytes.NewReader(b)) {
 			require.NoError(w.t, err)

@@ -20,8 +20,8 @@ const (
 	// read.
 	quiet = 2 * time.Second
 
-	backoffMin = 100 * time.Millisecond
-	backoffMax = 10 * time.Second
+	firstPause   = 100 * time.Millisecond
+	longestPause = 10 * time.Second
 )
 
 // follower reads all partitions from the cursor on. Its fields but batches
@@ -248,7 +248,7 @@ func (f *follower) apply(ctx context.Context, m *manifest.Manifest) error {
 
 // retry repeats what fails because the log or the sink is away.
 func (e *Exporter) retry(ctx context.Context, what string, do func() error) error {
-	for wait := backoffMin; ; wait = min(2*wait, backoffMax) {
+	for wait := firstPause; ; wait = min(2*wait, longestPause) {
 		err := do()
 		if err == nil || permanent(err) || ctx.Err() != nil {
 			return err

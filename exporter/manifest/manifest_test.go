@@ -58,8 +58,8 @@ func TestLoadFoldsWhatWasPublished(t *testing.T) {
 	got, err := log.Load(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, want, got)
-	require.EqualValues(t, 2*got.ID, got.Totals.Rows)
-	require.EqualValues(t, got.ID, got.Totals.RowsLeftOut["grade"])
+	require.Equal(t, 2*got.ID, got.Totals.Rows)
+	require.Equal(t, got.ID, got.Totals.RowsLeftOut["grade"])
 	require.Len(t, got.Files, int(got.ID))
 
 	// The snapshot stands for what was before it.

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -183,8 +182,7 @@ func (b *builder) row(branch *event.BranchSealed, q *sequence, path []*turn, seg
 func (b *builder) rowID(branch string, segment int) string {
 	h := sha256.New()
 	for _, part := range []string{Schema, b.tenant, b.run, b.id, branch, strconv.Itoa(segment)} {
-		io.WriteString(h, strconv.Itoa(len(part)))
-		io.WriteString(h, ":"+part)
+		h.Write([]byte(strconv.Itoa(len(part)) + ":" + part))
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }

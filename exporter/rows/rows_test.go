@@ -41,7 +41,7 @@ func TestARowHoldsABranchAsTheModelSawIt(t *testing.T) {
 	require.Equal(t, []int8{0, 0, 0, 1, 1, 0, 1, 1, 1}, r.LossMask)
 	require.Equal(t, []int32{3, 6}, r.TurnStart)
 	require.Equal(t, []int32{5, 9}, r.TurnEnd)
-	require.EqualValues(t, []int32{9, 3, 6, 5}, []int32{r.Length, r.PromptLength, r.ResponseLength, r.TrainableTokens})
+	require.Equal(t, []int32{9, 3, 6, 5}, []int32{r.Length, r.PromptLength, r.ResponseLength, r.TrainableTokens})
 	require.Equal(t, float32(0.5), *r.Reward)
 	require.Equal(t, "g", r.GroupID)
 	require.EqualValues(t, 3, r.RolloutIndex)
