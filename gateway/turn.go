@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -421,15 +420,6 @@ func (t *turn) begin() {
 	t.completion, t.logprobs = nil, nil
 	t.stops = stops{texts: t.params.Stop}
 	t.parser = t.model.Prompts.Parser(t.prompt, t.req.Conversation)
-}
-
-// tools are those that the model may call.
-func (t *turn) tools() []message.Definition {
-	c := t.req.Conversation
-	if len(c.Deferred) == 0 {
-		return c.Head.Tools
-	}
-	return slices.Concat(c.Head.Tools, c.Deferred)
 }
 
 // commit appends the turn, or, when the session has been closed meanwhile,

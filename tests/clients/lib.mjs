@@ -34,7 +34,7 @@ export function run(cmd, args, { cwd, env, limit = 90_000, log, input }) {
   });
 }
 
-async function freePort() {
+export async function freePort() {
   const s = net.createServer().listen(0, '127.0.0.1');
   await new Promise(r => s.on('listening', r));
   const { port } = s.address();

@@ -7,7 +7,7 @@ import path from 'node:path';
 import { cases } from './cases.mjs';
 import { packages, start } from './clients.mjs';
 import { cutOnce } from './faults.mjs';
-import { engine, run, up } from './lib.mjs';
+import { check, checkTree, engine, freePort, line, run, up } from './lib.mjs';
 import { sdkCases } from './sdk.mjs';
 
 const [binary, rows, folder, dir, ...only] = process.argv.slice(2);
@@ -55,7 +55,29 @@ async function client(c, n) {
   } finally { proxy && proxy.stop(); }
 }
 
+// The commands of the README, as they stand there but for the address and
+// where npm has put the client.
+async function firstHour() {
+  const readme = fs.readFileSync(path.join(import.meta.dirname, '../../gateway/dialect/README.md'), 'utf8');
+  const [, script] = readme.match(/## Claude Code, the first hour[^]*?```sh\n([^]*?)```/);
+  const home = path.join(dir, 'first-hour'), work = path.join(home, 'work');
+  fs.mkdirSync(path.join(work, 'bin'), { recursive: true });
+  fs.symlinkSync(path.resolve(binary), path.join(work, 'bin/turnlog'));
+  const npx = 'npx -y @anthropic-ai/claude-code@2.1.197', port = '8425';
+  check(script.includes(npx) && script.includes(port), 'the README has changed');
+  const local = script.replaceAll(npx, path.join(bin('claude'), 'node_modules/.bin/claude')).replaceAll(port, await freePort());
+  const r = await run('bash', ['-euo', 'pipefail', '-c', local], {
+    cwd: work, log: path.join(home, 'log'), limit,
+    env: { PATH: process.env.PATH, HOME: home, LANG: 'C.UTF-8', IS_SANDBOX: '1' },
+  });
+  check(r.code === 0, `it ended with ${r.code}; see ${path.join(home, 'log')}`);
+  const record = JSON.parse(r.out.split('\n').find(l => l.startsWith('{"session"')));
+  checkTree(record);
+  check(line(record).length === 2, `${record.turns.length} turns`);
+}
+
 const list = [
+  { client: 'claude', name: 'the first hour, as the README has it', run: firstHour },
   ...sdkCases.map(c => ({ ...c, run: () => c.sdk(bin(c.client), turnlog) })),
   ...cases.map((c, i) => ({ ...c, run: () => client(c, i) })),
 ].filter(c => c.client !== 'openai-python' || bin(c.client)) // run.sh says why not

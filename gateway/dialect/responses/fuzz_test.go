@@ -1,7 +1,6 @@
 package responses_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,7 +16,7 @@ func decodes(t *testing.T, body string) {
 	req, _, err := responses.Decode([]byte(body))
 	if err != nil {
 		var e *gateway.Error
-		require.True(t, errors.As(err, &e), "%v", err)
+		require.ErrorAs(t, err, &e)
 		require.Equal(t, gateway.Invalid, e.Kind)
 		return
 	}

@@ -33,7 +33,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) < 3 {
-		return errors.New("usage: rows SHARDS JOURNAL SESSION...")
+		return errors.New("usage: rows SHARDS JOURNAL SESSION")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
