@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	fetchMax = 256
+	// fetchMax bounds what a partition's reader holds; entries have their ids.
+	fetchMax = 32
 	// quiet is how long a partition has nothing to say before Once takes it for
 	// read.
 	quiet = 2 * time.Second

@@ -129,7 +129,7 @@ func (x *execution) metadata(schema string, profile manifest.Profile) []parquet.
 }
 
 // staged is a file that is being written beside the sink, which syncs its own
-// copy.
+// copy. It has no name, so that nothing of it outlives the process.
 type staged[T any] struct {
 	writer *parquet.Writer[T]
 	file   *os.File
@@ -137,7 +137,7 @@ type staged[T any] struct {
 }
 
 func stage[T any](folder, compression string) (*staged[T], error) {
-	f, err := os.CreateTemp(folder, "turnlog-shard-")
+	f, err := nameless(folder)
 	if err != nil {
 		return nil, fmt.Errorf("exporter: stage: %w", err)
 	}
@@ -149,9 +149,18 @@ func stage[T any](folder, compression string) (*staged[T], error) {
 	return s, nil
 }
 
-func (s *staged[T]) discard() {
-	_ = s.file.Close() // it is removed anyway
-	_ = os.Remove(s.file.Name())
+func (s *staged[T]) discard() { s.file.Close() }
+
+// nameless opens a new file that is gone once it is closed.
+func nameless(folder string) (*os.File, error) {
+	f, err := os.CreateTemp(folder, "turnlog-shard-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // publish ends a staged file, verifies it, and publishes it at its path. A file
@@ -190,11 +199,10 @@ func (e *Exporter) adopt(ctx context.Context, file *manifest.File, want parquet.
 		return err
 	}
 	defer r.Close()
-	local, err := os.CreateTemp(e.cfg.Temp, "turnlog-shard-")
+	local, err := nameless(e.cfg.Temp)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(local.Name())
 	defer local.Close()
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(local, sum), r)
