@@ -62,6 +62,26 @@ const cut = client => ({
   },
 });
 
+// The engine is busy at first; the gateway says so in the way that makes the
+// client wait and ask again.
+const overload = client => ({
+  client, name: 'an engine that is busy at first', trouble: { status: 503, times: 4 },
+  prompt: script('mock: call ' + shell(client)('echo one')),
+  assert(record, { trouble }) { check(trouble.happened(), 'it was not busy'); finished(client, record, 2); },
+});
+
+// The engine's connection breaks in the middle of an answer of which the client
+// has read a part: it is told that this was no answer, and asks again.
+const engineCut = client => ({
+  client, name: 'an engine that breaks in the middle of an answer', trouble: { cutAfter: 30_000 },
+  prompt: script('mock: think ' + 'Let me think about this for a while. '.repeat(12), 'mock: call ' + shell(client)('echo one')),
+  assert(record, { trouble }) {
+    check(trouble.happened(), 'nothing broke');
+    check(record.aborted >= 1, 'the broken turn is not recorded as aborted');
+    finished(client, record, 2);
+  },
+});
+
 const unknownTool = client => ({
   client, name: 'a tool that does not exist', prompt: script('mock: call no_such_tool {"a":1}'),
   assert(record) {
@@ -137,6 +157,8 @@ export const cases = [
   ...['claude', 'claude-new', 'codex', 'pi-chat', 'pi-responses'].map(spelling),
   ...['claude-new', 'codex', 'pi-chat', 'pi-anthropic'].map(cut),
   ...['claude', 'codex', 'pi-chat'].map(unknownTool),
+  ...['claude', 'claude-new', 'codex', 'pi-chat'].map(overload),
+  ...['claude', 'claude-new', 'codex', 'pi-anthropic'].map(engineCut),
   noKey('pi-chat'),
   subagent('claude', 'Agent ' + agent), subagent('claude-new', 'Agent ' + agent),
   subagent('opencode-chat', `task ${JSON.stringify({ description: 'look', prompt: 'Look.\nmock: say Sub done.', subagent_type: 'general' })}`),

@@ -51,7 +51,7 @@ function claude(c, cmd) {
   return {
     cmd, args: ['-p', c.prompt, '--dangerously-skip-permissions', '--output-format', 'json'],
     env: {
-      IS_SANDBOX: '1', ANTHROPIC_BASE_URL: c.base.replace(/\/v1$/, ''), ANTHROPIC_AUTH_TOKEN: c.key,
+      IS_SANDBOX: '1', ANTHROPIC_BASE_URL: c.base.replace(/\/v1$/, ''), ANTHROPIC_AUTH_TOKEN: c.key, ANTHROPIC_MODEL: c.model === 'demo' ? 'claude-opus-4-8' : c.model,
       DISABLE_TELEMETRY: '1', DISABLE_ERROR_REPORTING: '1', DISABLE_AUTOUPDATER: '1', CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
     },
   };

@@ -2,9 +2,15 @@
 import http from 'node:http';
 
 // proxy listens and passes everything on to target. answer(q, body, r, s) passes
-// the response r of the request q on to s.
-async function proxy(target, answer) {
+// the response r of the request q on to s. A request for which refuse gives a
+// status gets that.
+async function proxy(target, answer, refuse = () => 0) {
   const server = http.createServer((q, s) => {
+    const status = refuse(q);
+    if (status) {
+      q.resume();
+      return s.writeHead(status, { 'content-type': 'application/json' }).end('{"error":{"message":"as the case says"}}');
+    }
     const parts = [];
     q.on('data', d => parts.push(d));
     q.on('end', () => {
@@ -55,4 +61,22 @@ export async function cutOnce(target, bytes) {
     r.on('end', () => s.end());
   });
   return { ...p, happened: () => cut };
+}
+
+// trouble stands before an engine. Of the generations it is asked for once it is
+// armed, it refuses the first ones with a status, or cuts them after a number of
+// bytes.
+export async function trouble(target, { status = 0, cutAfter = 0, times = 1 }) {
+  let left = 0, armed = false;
+  const p = await proxy(target, (q, body, r, s, up) => {
+    if (q.url !== '/generate' || !cutAfter || left <= 0) return r.pipe(s);
+    left--;
+    let bytes = cutAfter;
+    r.on('data', d => {
+      s.write(d.subarray(0, bytes));
+      if ((bytes -= d.length) <= 0) { up.destroy(); s.destroy(); }
+    });
+    r.on('end', () => s.end());
+  }, q => q.url === '/generate' && status && left-- > 0 ? status : 0);
+  return { ...p, arm: () => { left = times; armed = true; }, happened: () => armed && left < times };
 }

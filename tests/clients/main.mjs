@@ -6,7 +6,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { cases } from './cases.mjs';
 import { packages, start } from './clients.mjs';
-import { cutOnce } from './faults.mjs';
+import { cutOnce, trouble } from './faults.mjs';
 import { check, checkTree, engine, freePort, line, run, up } from './lib.mjs';
 import { sdkCases } from './sdk.mjs';
 
@@ -28,7 +28,16 @@ function tell(result, name, why = '', ms) {
 }
 
 const journal = path.join(dir, 'engine.jsonl');
-const models = [{ name: 'demo', aliases: ['*'], files: 'demo', engine: 'sglang', backends: [await engine(binary, dir, journal)], context_length: 131072 }];
+const backend = await engine(binary, dir, journal);
+const models = [{ name: 'demo', aliases: ['*'], files: 'demo', engine: 'sglang', backends: [backend], context_length: 131072 }];
+// A case whose engine has trouble has a model of its own.
+const troubles = new Map();
+for (const [i, c] of cases.entries()) {
+  if (!c.trouble) continue;
+  const t = await trouble(backend, c.trouble);
+  troubles.set(i, t);
+  models.push({ ...models[0], name: `demo-${i}`, aliases: [], backends: [t.url] });
+}
 const turnlog = await up(binary, dir, ['--models', JSON.stringify(models), '--exporter.flush', '500ms']);
 const rewarded = [];
 
@@ -36,12 +45,13 @@ async function client(c, n) {
   const home = path.join(dir, `${n}-${c.client}`);
   const opened = await turnlog.open({ session: `c${n}-${c.client}`, task: c.name });
   const proxy = c.cutAfter && await cutOnce(turnlog.url, c.cutAfter);
+  troubles.get(n)?.arm();
   try {
     const base = proxy ? opened.base_url.replace(turnlog.url, proxy.url) : opened.base_url;
     let r;
     for (const [i, step] of [{ prompt: c.prompt }, ...c.then || []].entries()) {
       r = await start(c.client, {
-        bin: bin(c.client), home: path.join(home, 'home'), work: path.join(home, 'work'), base, model: 'demo',
+        bin: bin(c.client), home: path.join(home, 'home'), work: path.join(home, 'work'), base, model: c.trouble ? `demo-${n}` : 'demo',
         key: c.key || opened.key, prompt: step.prompt, args: step.args, log: path.join(home, `${i}.log`), limit: c.limit || limit,
       });
       if (!c.output && r.code !== 0) throw new Error(`the client ended with ${r.code}${r.late ? ', too late' : ''}; see ${path.join(home, `${i}.log`)}`);
@@ -49,7 +59,7 @@ async function client(c, n) {
     const record = await turnlog.show(opened.session);
     fs.writeFileSync(path.join(home, 'record.json'), JSON.stringify(record, null, 1));
     if (c.output) c.output(r);
-    c.assert(record, { proxy });
+    c.assert(record, { proxy, trouble: troubles.get(n) });
     await turnlog.close(opened.session, 1);
     if (record.turns.length) rewarded.push(opened.session);
   } finally { proxy && proxy.stop(); }
