@@ -1,7 +1,6 @@
 package exporter
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -92,12 +91,6 @@ func (c *checker) file(ctx context.Context, f manifest.File) error {
 		return c.rewards(ctx, f, in)
 	}
 	return c.traj(ctx, f, in)
-}
-
-// inMemory is for sinks whose values cannot be read at any place.
-func inMemory(r io.Reader) (parquet.Input, error) {
-	b, err := io.ReadAll(r)
-	return bytes.NewReader(b), err
 }
 
 func (c *checker) traj(ctx context.Context, f manifest.File, in parquet.Input) error {

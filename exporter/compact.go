@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"slices"
 	"time"
 
 	"turnlog.dev/exporter/manifest"
-	"turnlog.dev/exporter/parquet"
 	"turnlog.dev/exporter/rows"
 	"turnlog.dev/exporter/sink"
 )
@@ -157,23 +155,12 @@ func merge(ctx context.Context, s sink.Sink, files []manifest.File) iter.Seq2[[]
 	}
 }
 
-// groups yields the groups of a file, in its order.
+// groups yields the groups of a shard, in its order.
 func groups(ctx context.Context, s sink.Sink, f manifest.File) iter.Seq2[[]*rows.Row, error] {
 	return func(yield func([]*rows.Row, error) bool) {
-		r, err := s.Open(ctx, f.Path)
-		if err != nil {
-			yield(nil, fmt.Errorf("exporter: merge: %w", err))
-			return
-		}
-		defer r.Close()
-		in, err := input(r)
-		if err != nil {
-			yield(nil, fmt.Errorf("exporter: merge %s: %w", f.Path, err))
-			return
-		}
-		for rowGroup, err := range parquet.Read[rows.Row](ctx, in) {
+		for rowGroup, err := range RowGroups(ctx, s, f) {
 			if err != nil {
-				yield(nil, fmt.Errorf("exporter: merge %s: %w", f.Path, err))
+				yield(nil, err)
 				return
 			}
 			for len(rowGroup) > 0 {
@@ -188,12 +175,4 @@ func groups(ctx context.Context, s sink.Sink, f manifest.File) iter.Seq2[[]*rows
 			}
 		}
 	}
-}
-
-// input is a value that can be read at any place.
-func input(r io.Reader) (parquet.Input, error) {
-	if in, ok := r.(parquet.Input); ok {
-		return in, nil
-	}
-	return inMemory(r)
 }

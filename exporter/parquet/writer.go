@@ -95,6 +95,7 @@ func isText(path string) bool {
 
 // Write adds rows as one row group.
 func (w *Writer[T]) Write(rows []*T) error {
+	w.reserve(rows)
 	for _, row := range rows {
 		v := reflect.ValueOf(row).Elem()
 		for i, c := range w.columns {
@@ -109,6 +110,22 @@ func (w *Writer[T]) Write(rows []*T) error {
 	}
 	w.groups = append(w.groups, int64(len(rows)))
 	return nil
+}
+
+// reserve makes room for the elements of lists, which would otherwise be moved
+// each time that it runs out.
+func (w *Writer[T]) reserve(rows []*T) {
+	for i, c := range w.columns {
+		b, ok := w.builder.Field(i).(*array.ListBuilder)
+		if !ok {
+			continue
+		}
+		n := 0
+		for _, row := range rows {
+			n += reflect.ValueOf(row).Elem().Field(c.index).Len()
+		}
+		b.ValueBuilder().Reserve(n)
+	}
 }
 
 // Size is the number of bytes that left the writer.

@@ -8,12 +8,10 @@
 package profile
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,7 +19,6 @@ import (
 
 	"turnlog.dev/exporter"
 	"turnlog.dev/exporter/manifest"
-	"turnlog.dev/exporter/parquet"
 	"turnlog.dev/exporter/rows"
 	"turnlog.dev/exporter/sink"
 )
@@ -143,45 +140,21 @@ func (m *materializer) publish(dir string) error {
 	return nil
 }
 
-// shardRows yields the row groups of a shard.
-func (m *materializer) read(ctx context.Context, f manifest.File, yield func([]*rows.Row) error) error {
-	r, err := m.sink.Open(ctx, f.Path)
-	if err != nil {
-		return fmt.Errorf("profile: %w", err)
-	}
-	defer r.Close()
-	in, ok := r.(parquet.Input)
-	if !ok {
-		b, err := io.ReadAll(r)
-		if err != nil {
-			return fmt.Errorf("profile: read %s: %w", f.Path, err)
-		}
-		in = bytes.NewReader(b)
-	}
-	for group, err := range parquet.Read[rows.Row](ctx, in) {
-		if err != nil {
-			return fmt.Errorf("profile: read %s: %w", f.Path, err)
-		}
-		if err := yield(group); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // write makes rows T of the shards' row groups, each of which holds whole
 // groups, and spreads them over files.
 func write[T any](ctx context.Context, m *materializer, convert func([]*rows.Row) (list []sized[T], skipped int64)) error {
 	out := newSpread[T](m)
 	defer out.discard()
 	for _, f := range m.files {
-		err := m.read(ctx, f, func(group []*rows.Row) error {
+		for group, err := range exporter.RowGroups(ctx, m.sink, f) {
+			if err != nil {
+				return err
+			}
 			list, skipped := convert(group)
 			m.res.Skipped += skipped
-			return out.add(list)
-		})
-		if err != nil {
-			return err
+			if err := out.add(list); err != nil {
+				return err
+			}
 		}
 		if m.options.Files == 0 {
 			if err := out.finish(); err != nil {

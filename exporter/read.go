@@ -1,0 +1,49 @@
+package exporter
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+
+	"turnlog.dev/exporter/manifest"
+	"turnlog.dev/exporter/parquet"
+	"turnlog.dev/exporter/rows"
+	"turnlog.dev/exporter/sink"
+)
+
+// RowGroups yields the row groups of a shard, each of which holds whole groups.
+// It ends after an error.
+func RowGroups(ctx context.Context, s sink.Sink, f manifest.File) iter.Seq2[[]*rows.Row, error] {
+	return func(yield func([]*rows.Row, error) bool) {
+		r, err := s.Open(ctx, f.Path)
+		if err != nil {
+			yield(nil, fmt.Errorf("exporter: read a shard: %w", err))
+			return
+		}
+		defer r.Close()
+		in, ok := r.(parquet.Input)
+		if !ok {
+			in, err = inMemory(r)
+		}
+		if err != nil {
+			yield(nil, fmt.Errorf("exporter: read %s: %w", f.Path, err))
+			return
+		}
+		for group, err := range parquet.Read[rows.Row](ctx, in) {
+			if err != nil {
+				err = fmt.Errorf("exporter: read %s: %w", f.Path, err)
+			}
+			if !yield(group, err) {
+				return
+			}
+		}
+	}
+}
+
+// inMemory is for sinks whose values cannot be read at any place.
+func inMemory(r io.Reader) (parquet.Input, error) {
+	b, err := io.ReadAll(r)
+	return bytes.NewReader(b), err
+}
