@@ -54,7 +54,7 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260526163538-3dc84a4a5aaa // indirect
 	google.golang.org/grpc v1.83.2 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
-	turnlog.dev/recorder v0.0.0 // indirect
+	turnlog.dev/recorder v0.0.0
 )
 
 replace (

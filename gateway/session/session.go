@@ -37,21 +37,25 @@ type Session struct {
 	id      string
 	journal journal.Journal
 
-	appending sync.Mutex // one append in flight
-	mu        sync.Mutex // guards what follows
-	tree      *tree.Tree
-	nodes     map[*tree.Turn]*node
-	answers   map[message.Hash][]*node // by the history that ends in the answer
-	prompts   map[message.Hash][]*node // by the history that the turn answered
-	modelIDs  map[string]string        // by the id that the client knows
-	bodies    map[string][]*tree.Turn  // by the hash of the request's body
-	again     map[string]bool          // undelivered turns that were given again
-	heads     map[message.Hash]*Head
-	damaged   error
+	// Whoever talks to the log holds a slot; mu is never held meanwhile.
+	appending slot // one append in flight
+	reading   slot // one catch-up under way
+
+	mu       sync.Mutex // guards what follows
+	tree     *tree.Tree
+	nodes    map[*tree.Turn]*node
+	answers  map[message.Hash][]*node // by the history that ends in the answer
+	prompts  map[message.Hash][]*node // by the history that the turn answered
+	modelIDs map[string]string        // by the id that the client knows
+	bodies   map[string][]*tree.Turn  // by the hash of the request's body
+	again    map[string]bool          // undelivered turns that were given again
+	heads    map[message.Hash]*Head
+	damaged  error
 }
 
 func newSession(id string, j journal.Journal) *Session {
 	return &Session{
+		appending: newSlot(), reading: newSlot(),
 		id:       id,
 		journal:  j,
 		tree:     tree.New(id),
@@ -70,20 +74,43 @@ func (s *Session) ID() string { return s.id }
 
 // CatchUp folds what has been appended since the last look, by whomever.
 func (s *Session) CatchUp(ctx context.Context) error {
+	if err := s.reading.take(ctx); err != nil {
+		return err
+	}
+	defer s.reading.give()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.catchUp(ctx)
-}
-
-func (s *Session) catchUp(ctx context.Context) error {
-	for e, err := range s.journal.ReadSession(ctx, s.id, s.tree.Tip) {
+	tip := s.tree.Tip
+	s.mu.Unlock()
+	for e, err := range s.journal.ReadSession(ctx, s.id, tip) {
 		if err != nil {
 			return fmt.Errorf("session %s: read: %w", s.id, err)
 		}
-		s.apply(e)
+		s.mu.Lock()
+		if e.Tip.Count > s.tree.Tip.Count { // else an append was quicker
+			s.apply(e)
+		}
+		s.mu.Unlock()
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.damaged
 }
+
+// slot is a lock whose waiters can give up.
+type slot chan struct{}
+
+func newSlot() slot { return make(slot, 1) }
+
+func (t slot) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t slot) give() { <-t }
 
 // apply folds one entry. An entry that does not fold damages the session for
 // good: serving on would build on a history that nobody can rebuild.
@@ -154,8 +181,10 @@ func (s *Session) Repeated(idempotencyKey, requestID string, body []byte) *tree.
 // The error is build's, the journal's or ctx's; in the latter case the outcome
 // is unknown until the next catch-up.
 func (s *Session) Append(ctx context.Context, build func(*tree.Tree) (*event.Event, error)) error {
-	s.appending.Lock()
-	defer s.appending.Unlock()
+	if err := s.appending.take(ctx); err != nil {
+		return err
+	}
+	defer s.appending.give()
 	for pause := retryMin; ; pause = min(2*pause, retryMax) {
 		err := s.tryAppend(ctx, build)
 		if !errors.Is(err, journal.ErrUnavailable) {
@@ -205,11 +234,6 @@ func (s *Session) tryAppend(ctx context.Context, build func(*tree.Tree) (*event.
 // we thought, it is folded from memory; its time is then not the log's, which
 // only the next rebuild knows.
 func (s *Session) folded(ctx context.Context, tip, next journal.Tip, ev *event.Event) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.tree.Tip != tip || next.Count != tip.Count+1 {
-		return s.catchUp(ctx)
-	}
 	body, err := event.Encode(ev)
 	if err != nil {
 		return err
@@ -219,6 +243,12 @@ func (s *Session) folded(ctx context.Context, tip, next journal.Tip, ev *event.E
 	if err != nil {
 		return err
 	}
-	s.apply(journal.Entry{Event: own, Body: body, Tip: next, Time: eventTime(ev)})
-	return s.damaged
+	s.mu.Lock()
+	if s.tree.Tip == tip && next.Count == tip.Count+1 {
+		s.apply(journal.Entry{Event: own, Body: body, Tip: next, Time: eventTime(ev)})
+		defer s.mu.Unlock()
+		return s.damaged
+	}
+	s.mu.Unlock()
+	return s.CatchUp(ctx)
 }

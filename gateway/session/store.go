@@ -85,17 +85,21 @@ func (s *Store) Open(ctx context.Context, ev *event.Event, fn func(sess *Session
 
 // load reads the session's events the first time.
 func (s *Session) load(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.tree.Opened == nil {
-		if err := s.catchUp(ctx); err != nil {
-			return err
-		}
-		if s.tree.Opened == nil {
-			return fmt.Errorf("%w: %q", ErrUnknown, s.id)
-		}
+	opened := func() (bool, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.tree.Opened != nil, s.damaged
 	}
-	return s.damaged
+	if ok, err := opened(); ok || err != nil {
+		return err
+	}
+	if err := s.CatchUp(ctx); err != nil {
+		return err
+	}
+	if ok, err := opened(); ok || err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %q", ErrUnknown, s.id)
 }
 
 func (s *Store) acquire(id string) *item {
