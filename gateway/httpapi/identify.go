@@ -6,6 +6,7 @@ import (
 
 	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/dialect"
+	"turnlog.dev/schema/message"
 	"turnlog.dev/schema/rawjson"
 )
 
@@ -75,11 +76,16 @@ func codex(h http.Header) (thread, class string) {
 }
 
 // compacts reports whether Claude Code asks for a summary of the conversation:
-// it says so at the end of a history, in words of its own.
+// it says so behind the last answer of a history, in words of its own.
 func compacts(req *gateway.Request) bool {
 	list := req.Conversation.Messages
 	if !strings.HasPrefix(req.Client, "claude-cli/") || len(list) < 2 {
 		return false
 	}
-	return strings.Contains(list[len(list)-1].Content.String(), "detailed summary of the conversation")
+	for i := len(list) - 1; i >= 0 && list[i].Role != message.Assistant; i-- {
+		if strings.Contains(list[i].Content.String(), "detailed summary of the conversation") {
+			return true
+		}
+	}
+	return false
 }

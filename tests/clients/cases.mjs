@@ -108,6 +108,18 @@ const subagent = (client, call, more = []) => ({
   },
 });
 
+// A history grows over the context: the client reads so in the error, and
+// compacts.
+const overflow = (client, window) => ({
+  client, name: 'a history that grows over the context', window, output() { }, // the engine's summaries are poor
+  prompt: script('mock: call ' + shell(client)('echo one'), 'mock: call ' + shell(client)('echo two'),
+    'mock: call ' + shell(client)('for i in $(seq 400); do echo line $i of many lines; done')),
+  assert(record) {
+    checkTree(record, ['branch:rewind', 'branch:history_rewritten', 'root:history_rewritten', 'root:new_conversation', 'root:head_changed', 'branch:resample', 'root:resample']);
+    check(record.turns.some(t => t.class === 'compaction'), 'the client did not compact');
+  },
+});
+
 const compaction = client => ({
   client, name: 'compaction', prompt: script('mock: call ' + shell(client)('echo one')),
   then: [{ args: ['--continue'], prompt: '/compact Keep it short.\nmock: say A short summary.' }, { args: ['--continue'], prompt: script() }],
@@ -165,5 +177,6 @@ export const cases = [
   subagent('codex', `spawn_agent ${JSON.stringify({ message: 'Look.\nmock: say Sub done.' })}`,
     ['mock: call ' + shell('codex')('sleep 4')]), // it runs beside, and is ended with the main line
   compaction('claude'), compaction('claude-new'),
+  overflow('claude', 33_000), overflow('claude-new', 21_000),
   toolSearch('claude-new'), ...['claude', 'codex', 'pi-chat'].map(empty),
 ];

@@ -30,13 +30,17 @@ function tell(result, name, why = '', ms) {
 const journal = path.join(dir, 'engine.jsonl');
 const backend = await engine(binary, dir, journal);
 const models = [{ name: 'demo', aliases: ['*'], files: 'demo', engine: 'sglang', backends: [backend], context_length: 131072 }];
-// A case whose engine has trouble has a model of its own.
-const troubles = new Map();
+// A case whose engine has trouble, or a small context, has a model of its own.
+const troubles = new Map(), own = c => c.trouble || c.window;
 for (const [i, c] of cases.entries()) {
-  if (!c.trouble) continue;
-  const t = await trouble(backend, c.trouble);
-  troubles.set(i, t);
-  models.push({ ...models[0], name: `demo-${i}`, aliases: [], backends: [t.url] });
+  if (!own(c)) continue;
+  const model = { ...models[0], name: `demo-${i}`, aliases: [] };
+  if (c.window) model.context_length = c.window;
+  if (c.trouble) {
+    troubles.set(i, await trouble(backend, c.trouble));
+    model.backends = [troubles.get(i).url];
+  }
+  models.push(model);
 }
 const turnlog = await up(binary, dir, ['--models', JSON.stringify(models), '--exporter.flush', '500ms']);
 const rewarded = [];
@@ -51,7 +55,7 @@ async function client(c, n) {
     let r;
     for (const [i, step] of [{ prompt: c.prompt }, ...c.then || []].entries()) {
       r = await start(c.client, {
-        bin: bin(c.client), home: path.join(home, 'home'), work: path.join(home, 'work'), base, model: c.trouble ? `demo-${n}` : 'demo',
+        bin: bin(c.client), home: path.join(home, 'home'), work: path.join(home, 'work'), base, model: own(c) ? `demo-${n}` : 'demo',
         key: c.key || opened.key, prompt: step.prompt, args: step.args, log: path.join(home, `${i}.log`), limit: c.limit || limit,
       });
       if (!c.output && r.code !== 0) throw new Error(`the client ended with ${r.code}${r.late ? ', too late' : ''}; see ${path.join(home, `${i}.log`)}`);

@@ -343,11 +343,13 @@ func TestClaudeCodesRequestsAreTold(t *testing.T) {
 	w.Post(path, main, sess, agent)
 	w.Post(path, `{"messages":[{"role":"user","content":"hi"}],"tools":[],"thinking":{"type":"disabled"},"output_config":{"format":{"type":"json_schema","schema":{}}}}`, sess)
 	w.Post(path, `{"max_tokens":1,"messages":[{"role":"user","content":"foo"}]}`, sess)
+	w.Post(path, `{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"ok"},{"role":"user","content":"Write a detailed summary of the conversation."},`+
+		`{"role":"system","content":"mind"}],"tools":[{"name":"f","input_schema":{}}]}`, sess, "user-agent: claude-cli/2.1.332 (external, cli)")
 	var told []string
 	for _, turn := range w.Turns() {
 		told = append(told, turn.Class+" "+turn.Thread)
 	}
-	require.Equal(t, []string{"main S", "subagent S/A", "side S", "probe S"}, told)
+	require.Equal(t, []string{"main S", "subagent S/A", "side S", "probe S", "compaction S"}, told)
 }
 
 func TestModelsHaveTheShapeOfTheClientsProtocol(t *testing.T) {
