@@ -70,7 +70,9 @@ func BenchmarkCommit8k(b *testing.B) {
 		var began time.Time
 		var used time.Duration
 		var before, now runtime.MemStats
-		e, err := exporter.New(exporter.DefaultConfig(), exporter.Deps{
+		cfg := exporter.DefaultConfig()
+		cfg.Quiet = 100 * time.Millisecond
+		e, err := exporter.New(cfg, exporter.Deps{
 			Journal: log, Sink: store, Log: slog.New(slog.DiscardHandler),
 			Fault: func(step string) {
 				switch step {

@@ -53,6 +53,9 @@ type Config struct {
 	// CollectAfter is the age of a file that no manifest lists, or that one has
 	// removed, at which it is deleted. 0 deletes nothing.
 	CollectAfter time.Duration
+	// Quiet is how long every partition must have had nothing new before Once
+	// and DryRun take the log for read.
+	Quiet time.Duration
 	// Temp is the folder where shards are staged; empty is the system's.
 	Temp string
 }
@@ -70,6 +73,7 @@ func DefaultConfig() Config {
 		FileTokens:   128 << 20,
 		Compression:  string(parquet.Zstd),
 		CollectAfter: 24 * time.Hour,
+		Quiet:        2 * time.Second,
 	}
 }
 
@@ -98,6 +102,7 @@ func (c Config) Validate() error {
 	fault(c.Compression != string(parquet.Zstd) && c.Compression != string(parquet.None),
 		"compression is %q; it must be zstd or none", c.Compression)
 	fault(c.CollectAfter < 0, "collect_after is %s; it must not be negative", c.CollectAfter)
+	fault(c.Quiet <= 0, "quiet is %s; it must be above 0", c.Quiet)
 	return errors.Join(faults...)
 }
 

@@ -609,7 +609,7 @@ func TestConfigFaultsAreReportedTogether(t *testing.T) {
 	}.Validate()
 	for _, key := range []string{
 		"tenant", "flush", "flush_tokens", "reward_wait", "group_wait", "partial",
-		"grades", "compression", "min_tokens", "min_reward", "file_tokens", "collect_after",
+		"grades", "compression", "min_tokens", "min_reward", "file_tokens", "collect_after", "quiet",
 	} {
 		require.ErrorContains(t, err, key)
 	}

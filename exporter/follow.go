@@ -16,11 +16,7 @@ import (
 
 const (
 	// fetchMax bounds what a partition's reader holds; entries have their ids.
-	fetchMax = 32
-	// quiet is how long a partition has nothing to say before Once takes it for
-	// read.
-	quiet = 2 * time.Second
-
+	fetchMax     = 32
 	firstPause   = 100 * time.Millisecond
 	longestPause = 10 * time.Second
 )
@@ -131,7 +127,7 @@ func (f *follower) read(ctx context.Context, partition int, after uint64) {
 func (f *follower) fetch(ctx context.Context, sub journal.Subscription) ([]journal.Delivery, error) {
 	if f.bounded {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, quiet)
+		ctx, cancel = context.WithTimeout(ctx, f.cfg.Quiet)
 		defer cancel()
 	}
 	return sub.Fetch(ctx, fetchMax)

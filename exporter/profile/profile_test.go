@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,7 +41,7 @@ func export(t *testing.T, n int) sink.Sink {
 		}
 	}
 	cfg := exporter.DefaultConfig()
-	cfg.FileTokens = 40
+	cfg.FileTokens, cfg.Quiet = 40, 20*time.Millisecond
 	e, err := exporter.New(cfg, exporter.Deps{Journal: log, Sink: store, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	_, err = e.Once(t.Context())
