@@ -11,7 +11,8 @@ type Model struct {
 	Name string
 	// Aliases are other names that clients may use, with * for any text.
 	Aliases []string
-	// Tokenizer and Prompts are the model's format.
+	Wire    Wire
+	// Tokenizer and Prompts are the model's format; nil where text goes in.
 	Tokenizer tokenizer.Tokenizer
 	Prompts   *prompt.Assembler
 	// Family, TokenizerID and TemplateID are recorded with every turn.
@@ -31,4 +32,13 @@ func (m *Model) request(id, session string, prompt []uint32, s engine.Sampling, 
 		ID: id, Session: session, Model: m.Name, Prompt: prompt,
 		Sampling: s, Grammar: g, RoutedFrom: -1,
 	}
+}
+
+// bytes returns what an id stands for.
+func (m *Model) bytes(id uint32) []byte {
+	if m.Tokenizer == nil {
+		return nil
+	}
+	b, _ := m.Tokenizer.AppendBytes(nil, id)
+	return b
 }

@@ -152,7 +152,8 @@ type turn struct {
 	used    []byte   // sampling as JSON
 	params  engine.Sampling
 	options prompt.Options
-	parser  parse.Parser
+	parser  parse.Parser // nil where the engine parses
+	text    textReply
 	stops   stops
 	// buffered keeps everything back until the turn is in the log.
 	buffered bool
@@ -197,8 +198,10 @@ func (t *turn) resolve(ctx context.Context, policy *event.ModelPolicy) (err erro
 	if t.model, err = t.g.deps.Models.Resolve(t.req.Model, policy.GetModel()); err != nil {
 		return err
 	}
-	if t.req.Conversation, err = t.model.fit(t.req.Conversation); err != nil {
-		return err
+	if t.model.Wire != Text {
+		if t.req.Conversation, err = t.model.fit(t.req.Conversation); err != nil {
+			return err
+		}
 	}
 	return t.place(ctx)
 }
@@ -218,13 +221,19 @@ func (t *turn) place(ctx context.Context) error {
 		gen := p.Committed.GetGeneration()
 		t.options.Time = time.Unix(p.Committed.GetConversation().GetTemplateTime(), 0)
 		switch {
+		case t.model.Wire == Text:
+			// Without ids there is nothing to keep but the place in the tree.
+		case gen.GetProof() == event.PromptProof_PROMPT_PROOF_NONE || len(p.Committed.GetCompletion().GetIds()) == 0:
+			match = asRoot(match, t.req, session.TextParent)
 		case gen.GetTokenizer() != t.model.TokenizerID || gen.GetTemplate() != t.model.TemplateID:
 			match = asRoot(match, t.req, session.ModelChanged)
-		case p.Len == 0 || len(p.Committed.GetCompletion().GetIds()) == 0:
-			match = asRoot(match, t.req, session.TextParent)
 		default:
 			return t.extend(match)
 		}
+	}
+	if t.model.Wire == Text {
+		t.match, t.options.Kwargs = match, t.kwargs(match.Parent)
+		return nil
 	}
 	return t.root(match)
 }
@@ -332,7 +341,9 @@ func (t *turn) sampling(policy *event.ModelPolicy) (err error) {
 		t.params.MaxTokens = limit
 		t.used = mergeSampling(t.used, fmt.Appendf(nil, `{"max_tokens":%d}`, limit))
 	}
-	t.params.StopTokens = append(t.params.StopTokens, t.model.Prompts.StopTokens()...)
+	if t.model.Wire != Text {
+		t.params.StopTokens = append(t.params.StopTokens, t.model.Prompts.StopTokens()...)
+	}
 	return nil
 }
 
@@ -347,7 +358,7 @@ func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer,
 	if err != nil {
 		return nil, t.tooLong(t.abort(ctx, generated, err))
 	}
-	reply, rest := t.parser.Finish(generated.FinishReason)
+	reply, rest := t.reply(generated.FinishReason, generated)
 	var stopped bool
 	if reply.Content, stopped = t.stops.cut(reply.Content); stopped {
 		reply.Flags = append(reply.Flags, StopText)
@@ -393,7 +404,7 @@ func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (poo
 	emit := func(c engine.Chunk) error {
 		t.completion = append(t.completion, c.IDs...)
 		t.logprobs = append(t.logprobs, c.Logprobs...)
-		for _, d := range t.parser.Push(c.IDs) {
+		for _, d := range t.push(c) {
 			d = t.stops.pass(d)
 			released = released || early != nil && mayLeave(d)
 			if err := release(d, early); err != nil {
@@ -412,14 +423,36 @@ func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (poo
 	}
 	t.begin()
 	req := t.model.request(t.id, t.req.Session, t.ids, t.params, t.req.Grammar)
+	if t.model.Wire != IDs {
+		req.Text = t.body()
+	}
 	return t.model.Pool.Generate(ctx, req, emit, restart)
+}
+
+// push takes a chunk of the answer and returns what it says.
+func (t *turn) push(c engine.Chunk) []parse.Delta {
+	if t.parser != nil {
+		return t.parser.Push(c.IDs)
+	}
+	return t.text.push(c)
+}
+
+// reply returns the whole answer, and what push still held back.
+func (t *turn) reply(finishReason string, generated pool.Result) (parse.Reply, []parse.Delta) {
+	if t.parser != nil {
+		return t.parser.Finish(finishReason)
+	}
+	return t.text.finish(generated), nil
 }
 
 // begin forgets what was sampled so far.
 func (t *turn) begin() {
 	t.completion, t.logprobs = nil, nil
 	t.stops = stops{texts: t.params.Stop}
-	t.parser = t.model.Prompts.Parser(t.prompt, t.req.Conversation)
+	t.parser, t.text = nil, textReply{}
+	if t.model.Wire == IDs {
+		t.parser = t.model.Prompts.Parser(t.prompt, t.req.Conversation)
+	}
 }
 
 // commit appends the turn, or, when the session has been closed meanwhile,
@@ -457,7 +490,7 @@ func (t *turn) abort(ctx context.Context, generated pool.Result, cause error) er
 	case errors.Is(cause, context.DeadlineExceeded):
 		reason = "deadline"
 	}
-	reply, _ := t.parser.Finish("abort")
+	reply, _ := t.reply("abort", generated)
 	partial := t.committed(reply, t.answer(reply, generated), generated)
 	partial.Completion.FinishReason = "abort"
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.g.cfg.AppendTimeout)
@@ -493,10 +526,14 @@ func (t *turn) answer(r parse.Reply, generated pool.Result) *Answer {
 	if len(m.Calls) > 0 && finish == "stop" {
 		finish = "tool_calls"
 	}
+	prompt := len(t.ids)
+	if t.model.Wire == Text {
+		prompt = generated.PromptTokens
+	}
 	return &Answer{
 		Turn: t.id, Message: m, FinishReason: finish, MatchedStop: generated.MatchedStop, Model: t.model.Name,
-		PromptTokens: len(t.ids), CachedTokens: generated.CachedTokens, CompletionTokens: len(t.completion),
+		PromptTokens: prompt, CachedTokens: generated.CachedTokens, CompletionTokens: len(t.completion),
 		IDs: t.completion, Logprobs: t.logprobs,
-		Tokens: func(id uint32) []byte { b, _ := t.model.Tokenizer.AppendBytes(nil, id); return b },
+		Tokens: t.model.bytes,
 	}
 }

@@ -45,7 +45,9 @@ type Log struct {
 	// URL of a NATS server; empty embeds one.
 	URL         string `yaml:"url" help:"NATS server to use; empty starts an embedded one"`
 	Credentials string `yaml:"credentials" help:"NATS credentials file"`
-	Listen      string `yaml:"listen" help:"address that the embedded log also listens on; empty for none"`
+	// Monitor are the monitoring addresses of the servers at URL.
+	Monitor []string `yaml:"monitor" help:"monitoring addresses of the NATS servers, such as http://node1:8222"`
+	Listen  string   `yaml:"listen" help:"address that the embedded log also listens on; empty for none"`
 	// MaxBytes bounds the streams together; 0 is a fifth of the free disk.
 	MaxBytes int64 `yaml:"max_bytes" help:"room for the log in bytes; 0 is a fifth of the free disk"`
 	Streams  int   `yaml:"streams" help:"streams that the 64 partitions are spread over"`
@@ -62,9 +64,12 @@ type Model struct {
 	// Family overrides what is detected from the files.
 	Family        string `yaml:"family,omitempty"`
 	ContextLength int    `yaml:"context_length,omitempty"`
-	// Engine is the wire that the backends speak: sglang, vllm, or mock to run
-	// the mock engine in this process.
-	Engine   string   `yaml:"engine"`
+	// Engine is the wire that the backends speak, one of Engines; mock runs the
+	// mock engine in this process, openai takes text and not ids.
+	Engine string `yaml:"engine"`
+	// Parser is engine to have sglang or vLLM parse replies, for a model whose
+	// format has no parser here; answers are then given whole.
+	Parser   string   `yaml:"parser,omitempty"`
 	Backends []string `yaml:"backends,omitempty"`
 	// Concurrency bounds the requests that one backend gets at a time.
 	Concurrency int            `yaml:"concurrency,omitempty"`
@@ -162,8 +167,9 @@ func (c Config) Validate() error {
 	check(err == nil, "listen", "%q is not HOST:PORT", c.Listen)
 	check(slices.Contains([]string{"dev", "single", "cluster"}, c.Log.Durability), "log.durability",
 		"%q is none of dev, single, cluster", c.Log.Durability)
-	check(c.Log.Durability == "dev" || c.Log.URL != "", "log.url",
-		"durability %s needs a NATS server of its own", c.Log.Durability)
+	check(c.Log.Durability != "cluster" || c.Log.URL != "", "log.url", "durability cluster needs the URLs of three NATS servers")
+	check(c.Log.Durability == "dev" || c.Log.URL == "" || len(c.Log.Monitor) > 0, "log.monitor",
+		"durability %s needs the servers' monitoring addresses, which show how they sync", c.Log.Durability)
 	check(c.Log.Streams >= 1 && c.Log.Streams <= 64, "log.streams", "must be from 1 to 64")
 	check(c.Log.MaxBytes >= 0, "log.max_bytes", "must not be negative")
 	check(len(c.Models) > 0, "models", "at least one is needed")
@@ -173,7 +179,9 @@ func (c Config) Validate() error {
 		check(m.Name != "", key+".name", "is missing")
 		check(!names[m.Name], key+".name", "%q is there twice", m.Name)
 		names[m.Name] = true
-		check(m.Files != "", key+".files", "is missing: a folder, a Hugging Face id, or demo")
+		check(m.Files != "" || m.Engine == "openai", key+".files", "is missing: a folder, a Hugging Face id, or demo")
+		check(m.Parser == "" || m.Parser == "engine" && (m.Engine == "sglang" || m.Engine == "vllm"), key+".parser",
+			"%q: it can only be engine, for sglang and vllm", m.Parser)
 		check(slices.Contains(Engines, m.Engine), key+".engine", "%q is none of %v", m.Engine, Engines)
 		check(m.Engine == "mock" || len(m.Backends) > 0, key+".backends", "engine %s needs at least one URL", m.Engine)
 		check(m.ContextLength >= 0, key+".context_length", "must not be negative")
@@ -189,4 +197,4 @@ func (c Config) Validate() error {
 }
 
 // Engines are the wires that a model's backends may speak.
-var Engines = []string{"mock", "sglang", "vllm"}
+var Engines = []string{"mock", "sglang", "vllm", "llamacpp", "openai"}

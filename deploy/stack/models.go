@@ -11,12 +11,16 @@ import (
 	"turnlog.dev/deploy/config"
 	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/engine"
+	"turnlog.dev/gateway/engine/llamacpp"
 	"turnlog.dev/gateway/engine/mock"
+	"turnlog.dev/gateway/engine/openai"
 	"turnlog.dev/gateway/engine/sglang"
 	"turnlog.dev/gateway/engine/vllm"
 	"turnlog.dev/gateway/engine/wire"
 	"turnlog.dev/gateway/pool"
+	"turnlog.dev/recorder/render"
 	"turnlog.dev/tokenizer"
+	"turnlog.dev/tokenizer/chat"
 	"turnlog.dev/tokenizer/demo"
 	"turnlog.dev/tokenizer/family"
 	"turnlog.dev/tokenizer/hub"
@@ -41,48 +45,95 @@ func (s *Stack) models(ctx context.Context, g *group, m *metrics) (*gateway.Mode
 }
 
 func (s *Stack) model(ctx context.Context, g *group, m *metrics, c config.Model) (*gateway.Model, error) {
-	files, err := openFiles(ctx, c)
-	if err != nil {
-		return nil, err
+	out := &gateway.Model{
+		Name: c.Name, Aliases: c.Aliases,
+		SamplingDefault: []byte(c.Sampling.Default), SamplingOverride: []byte(c.Sampling.Override),
 	}
-	if files.Template == nil {
-		return nil, fmt.Errorf("%s has no chat template; add a chat_template.jinja to its folder", c.Files)
+	switch {
+	case c.Engine == "openai":
+		out.Wire = gateway.Text
+	case c.Parser == "engine":
+		out.Wire = gateway.Parsed
 	}
-	fam := family.Detect(family.Evidence{
-		Template: files.Template.Source("default"), Added: files.Tokenizer.Added(), ModelType: files.Config.ModelType,
-	})
-	if c.Family != "" {
-		if fam, err = family.ByName(c.Family); err != nil {
+	if out.Wire != gateway.Text {
+		f, err := s.files(ctx, c)
+		if err != nil {
 			return nil, err
 		}
+		out.Tokenizer, out.Prompts, out.Family = f.Tokenizer, f.prompts, f.family
+		out.TokenizerID, out.TemplateID = f.Tokenizer.Fingerprint(), f.Template.Fingerprint()
 	}
-	assembler, err := prompt.New(prompt.Model{
-		Renderer: files.Template, Tokenizer: files.Tokenizer, Family: fam, StopTokens: files.StopTokens,
-	})
-	if err != nil {
-		return nil, err
-	}
-	replicas, err := s.replicas(ctx, g, c, files.Tokenizer)
+	replicas, err := s.replicas(ctx, g, c, out.Tokenizer)
 	if err != nil {
 		return nil, err
 	}
 	p, err := pool.New(pool.Config{
-		Name: c.Name, Concurrency: c.Concurrency, Tokenizer: files.Tokenizer, Logger: s.opt.Log,
+		Name: c.Name, Concurrency: c.Concurrency, Tokenizer: out.Tokenizer, Logger: s.opt.Log,
 	}, replicas...)
 	if err != nil {
 		return nil, err
 	}
 	m.pool(c.Name, p.Stats)
-	window, err := s.check(ctx, c, p)
-	if err != nil {
-		return nil, err
+	out.Pool = p
+	out.ContextLength, err = s.check(ctx, c, p)
+	return out, err
+}
+
+// files are a model's files, opened, and what prompts are made with.
+type files struct {
+	*hub.Model
+	prompts *prompt.Assembler
+	family  string
+}
+
+// files opens a model's files, once for all parts of the process.
+func (s *Stack) files(ctx context.Context, c config.Model) (files, error) {
+	if f, ok := s.opened[c.Name]; ok {
+		return f, nil
 	}
-	return &gateway.Model{
-		Name: c.Name, Aliases: c.Aliases, Tokenizer: files.Tokenizer, Prompts: assembler, Family: fam.Name,
-		TokenizerID: files.Tokenizer.Fingerprint(), TemplateID: files.Template.Fingerprint(),
-		ContextLength: window, Pool: p,
-		SamplingDefault: []byte(c.Sampling.Default), SamplingOverride: []byte(c.Sampling.Override),
-	}, nil
+	opened, err := openFiles(ctx, c)
+	if err != nil {
+		return files{}, err
+	}
+	if opened.Template == nil {
+		return files{}, fmt.Errorf("%s has no chat template; add a chat_template.jinja to its folder", c.Files)
+	}
+	fam := family.Detect(family.Evidence{
+		Template: opened.Template.Source(chat.Default), Added: opened.Tokenizer.Added(), ModelType: opened.Config.ModelType,
+	})
+	if c.Family != "" {
+		if fam, err = family.ByName(c.Family); err != nil {
+			return files{}, err
+		}
+	}
+	f := files{Model: opened, family: fam.Name}
+	f.prompts, err = prompt.New(prompt.Model{
+		Renderer: opened.Template, Tokenizer: opened.Tokenizer, Family: fam, StopTokens: opened.StopTokens,
+	})
+	if err == nil {
+		s.opened[c.Name] = f
+	}
+	return f, err
+}
+
+// recorderModels are the files that a recorder audits prompts and tokenizes
+// text turns with.
+func (s *Stack) recorderModels(ctx context.Context) (*render.Models, error) {
+	var list []render.Model
+	for _, c := range s.cfg.Models {
+		if c.Files == "" {
+			continue
+		}
+		f, err := s.files(ctx, c)
+		if err != nil {
+			return nil, fmt.Errorf("model %s: %w", c.Name, err)
+		}
+		list = append(list, render.Model{
+			Name: c.Name, TokenizerID: f.Tokenizer.Fingerprint(), TemplateID: f.Template.Fingerprint(),
+			Tokenizer: f.Tokenizer, Prompts: f.prompts,
+		})
+	}
+	return render.New(list...), nil
 }
 
 func openFiles(ctx context.Context, c config.Model) (*hub.Model, error) {
@@ -127,7 +178,7 @@ func (s *Stack) replicas(ctx context.Context, g *group, c config.Model, tok toke
 		kind, backends = "sglang", []string{url}
 	}
 	for _, url := range backends {
-		e, err := newEngine(kind, url)
+		e, err := newEngine(kind, c.Parser == "engine", url)
 		if err != nil {
 			return nil, err
 		}
@@ -137,13 +188,17 @@ func (s *Stack) replicas(ctx context.Context, g *group, c config.Model, tok toke
 	return list, nil
 }
 
-func newEngine(kind, url string) (engine.Engine, error) {
+func newEngine(kind string, parses bool, url string) (engine.Engine, error) {
 	cfg := wire.Config{URL: url}
 	switch kind {
 	case "sglang":
-		return sglang.New(sglang.Config{Config: cfg})
+		return sglang.New(sglang.Config{Config: cfg, Parser: parses})
 	case "vllm":
-		return vllm.New(vllm.Config{Config: cfg})
+		return vllm.New(vllm.Config{Config: cfg, Parser: parses})
+	case "llamacpp":
+		return llamacpp.New(llamacpp.Config{Config: cfg})
+	case "openai":
+		return openai.New(openai.Config{Config: cfg})
 	}
 	return nil, fmt.Errorf("engine %q is none of %v", kind, config.Engines)
 }

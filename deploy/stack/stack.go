@@ -56,8 +56,9 @@ type Stack struct {
 	roles Roles
 	opt   Options
 
-	ready chan struct{}
-	addr  net.Addr
+	opened map[string]files // by the name of the model
+	ready  chan struct{}
+	addr   net.Addr
 }
 
 // New returns a stack that does nothing until Run.
@@ -74,7 +75,7 @@ func New(cfg config.Config, roles Roles, opt Options) (*Stack, error) {
 	if opt.Fault == nil {
 		opt.Fault = func(string) {}
 	}
-	return &Stack{cfg: cfg, roles: roles, opt: opt, ready: make(chan struct{})}, nil
+	return &Stack{cfg: cfg, roles: roles, opt: opt, opened: map[string]files{}, ready: make(chan struct{})}, nil
 }
 
 // Ready is closed when everything serves.
@@ -179,6 +180,7 @@ type logs struct {
 	conns    []*jet.Conn
 	dial     func(name string) (*jet.Conn, error)
 	settled  func() error // the streams have their sizes
+	synced   jet.SyncProof
 	cfg      config.Config
 }
 
@@ -187,6 +189,9 @@ func (s *Stack) openLog(ctx context.Context, g *group) (*logs, error) {
 		return nil, err
 	}
 	l := &logs{cfg: s.cfg, maxBytes: s.cfg.Log.MaxBytes, embedded: s.cfg.Log.URL == "", settled: func() error { return nil }}
+	if len(s.cfg.Log.Monitor) > 0 {
+		l.synced = jet.Monitor(&http.Client{Timeout: headerTimeout}, s.cfg.Log.Monitor...)
+	}
 	opt := jet.Options{URL: s.cfg.Log.URL, Credentials: s.cfg.Log.Credentials, Logger: s.opt.Log}
 	if l.embedded {
 		room, err := openRoom(s.cfg.Data, s.cfg.Log.MaxBytes)
@@ -195,7 +200,7 @@ func (s *Stack) openLog(ctx context.Context, g *group) (*logs, error) {
 		}
 		l.maxBytes, l.settled = room.streams, room.settled
 		srv, err := natsd.New(natsd.Config{
-			Mode: natsd.Dev, Dir: filepath.Join(s.cfg.Data, "log"), Listen: s.cfg.Log.Listen, MaxBytes: room.server,
+			Mode: natsd.Mode(s.cfg.Log.Durability), Dir: filepath.Join(s.cfg.Data, "log"), Listen: s.cfg.Log.Listen, MaxBytes: room.server,
 		}, s.opt.Log)
 		if err != nil {
 			return nil, err
@@ -203,7 +208,7 @@ func (s *Stack) openLog(ctx context.Context, g *group) (*logs, error) {
 		if err := g.start(ctx, part{name: "log", run: srv.Run, ready: srv.Ready}); err != nil {
 			return nil, err
 		}
-		opt.InProcess = srv
+		opt.InProcess, l.synced = srv, srv.Synced
 	} else if l.maxBytes == 0 {
 		l.maxBytes = defaultRemoteBytes
 	}
@@ -238,7 +243,12 @@ func (l *logs) open(ctx context.Context, c *jet.Conn, kind jet.Kind) (*jet.Log, 
 	case jet.DeadLetters:
 		cfg.MaxBytes = l.maxBytes / 100 * deadLettersShare
 	}
-	return c.Open(ctx, cfg)
+	log, err := c.Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	// A log that promises more than it keeps is worse than none.
+	return log, log.Verify(ctx, jet.Mode(l.cfg.Log.Durability), l.synced)
 }
 
 // Shares of the room, in percent.
@@ -367,8 +377,13 @@ func (s *Stack) startRecorder(ctx context.Context, g *group, l *logs, m *metrics
 	}
 	cfg := recorder.DefaultConfig()
 	cfg.Worker.CacheBytes = s.cfg.Recorder.CacheBytes
+	files, err := s.recorderModels(ctx)
+	if err != nil {
+		return err
+	}
 	rec, err := recorder.New(cfg, recorder.Deps{
-		Turns: turns, Trajectories: trajectories, DeadLetters: dead, Registry: sessions,
+		Models: files,
+		Turns:  turns, Trajectories: trajectories, DeadLetters: dead, Registry: sessions,
 		Now:    func(context.Context) (time.Time, error) { return time.Now(), nil },
 		Logger: s.opt.Log, Fault: func(p worker.Point) { s.opt.Fault("recorder." + string(p)) },
 	})

@@ -1,0 +1,126 @@
+package gateway
+
+import (
+	"turnlog.dev/gateway/engine"
+	"turnlog.dev/gateway/pool"
+	"turnlog.dev/schema/message"
+	"turnlog.dev/schema/rawjson"
+	"turnlog.dev/tokenizer/parse"
+)
+
+// Wire is what a model's engines are given and give back.
+type Wire string
+
+// The wires.
+const (
+	// IDs: token ids in and out; replies are parsed here.
+	IDs Wire = ""
+	// Parsed: token ids in and out; the engine parses its replies, for models
+	// whose format has no parser of ours. Nothing leaves early.
+	Parsed Wire = "parsed"
+	// Text: text in and out: turns are of grade D, and can be continued by text
+	// turns only.
+	Text Wire = "text"
+)
+
+// body is the conversation as an OpenAI chat request, for engines that read
+// messages.
+func (t *turn) body() []byte {
+	c := t.req.Conversation
+	b := rawjson.AppendText([]byte(`{"model":`), t.model.Name)
+	b = append(b, `,"messages":[`...)
+	for i, m := range c.All() {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendChatMessage(b, m)
+	}
+	b = append(b, ']')
+	if tools := append(append([]message.Definition(nil), c.Head.Tools...), c.Deferred...); len(tools) > 0 {
+		b = message.AppendTools(append(b, `,"tools":`...), tools)
+	}
+	if len(t.options.Kwargs) > 0 {
+		b = append(append(b, `,"chat_template_kwargs":`...), t.options.Kwargs...)
+	}
+	return append(b, '}')
+}
+
+// appendChatMessage appends a message in OpenAI's form.
+func appendChatMessage(dst []byte, m message.Message) []byte {
+	dst = rawjson.AppendText(append(dst, `{"role":`...), string(m.Role))
+	dst = m.Content.AppendJSON(append(dst, `,"content":`...))
+	if m.Reasoning != "" {
+		dst = rawjson.AppendText(append(dst, `,"reasoning_content":`...), m.Reasoning)
+	}
+	for i, c := range m.Calls {
+		if i == 0 {
+			dst = append(dst, `,"tool_calls":[`...)
+		} else {
+			dst = append(dst, ',')
+		}
+		dst = rawjson.AppendText(append(dst, `{"id":`...), c.ID)
+		dst = rawjson.AppendText(append(dst, `,"type":"function","function":{"name":`...), c.Name)
+		dst = rawjson.AppendText(append(dst, `,"arguments":`...), c.Arguments)
+		dst = append(dst, "}}"...)
+		if i == len(m.Calls)-1 {
+			dst = append(dst, ']')
+		}
+	}
+	if m.CallID != "" {
+		dst = rawjson.AppendText(append(dst, `,"tool_call_id":`...), m.CallID)
+	}
+	if m.Name != "" {
+		dst = rawjson.AppendText(append(dst, `,"name":`...), m.Name)
+	}
+	return append(dst, '}')
+}
+
+// textReply gathers the answer of an engine that reads and writes messages.
+type textReply struct {
+	reasoning, content string
+}
+
+// push takes a chunk and returns what it adds to the answer.
+func (r *textReply) push(c engine.Chunk) (deltas []parse.Delta) {
+	if c.Reasoning != "" {
+		r.reasoning += c.Reasoning
+		deltas = append(deltas, parse.Delta{Kind: parse.Reasoning, Text: c.Reasoning})
+	}
+	if c.Text != "" {
+		r.content += c.Text
+		deltas = append(deltas, parse.Delta{Kind: parse.Content, Text: c.Text})
+	}
+	return deltas
+}
+
+// finish returns the whole answer: the engine's own message where it gives
+// one, else what was streamed.
+func (r *textReply) finish(generated pool.Result) parse.Reply {
+	out := parse.Reply{Reasoning: r.reasoning, Content: r.content}
+	if generated.Message == nil {
+		return out
+	}
+	for k, v := range rawjson.Members(generated.Message) {
+		switch k {
+		case "content":
+			if c, err := message.ParseContent(v); err == nil {
+				out.Content = c.String()
+			}
+		case "reasoning_content", "reasoning":
+			if text := rawjson.Text(v); text != "" {
+				out.Reasoning = text
+			}
+		case "tool_calls":
+			for e := range rawjson.Elements(v) {
+				fn, _ := rawjson.Get(e, "function")
+				id, _ := rawjson.Get(e, "id")
+				name, _ := rawjson.Get(fn, "name")
+				arguments, _ := rawjson.Get(fn, "arguments")
+				out.Calls = append(out.Calls, parse.Call{
+					ModelID: rawjson.Text(id), Name: rawjson.Text(name), Arguments: rawjson.Text(arguments),
+				})
+			}
+		}
+	}
+	return out
+}
