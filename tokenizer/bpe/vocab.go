@@ -50,7 +50,7 @@ func (b *vocabBuilder) add(id uint32, start int) bool {
 func (b *vocabBuilder) build(hidden map[uint32]string) (*vocab, error) {
 	v := &vocab{
 		arena: string(b.arena), tokens: b.tokens, size: len(b.tokens), added: map[uint32]string{},
-		slots: make([]uint32, 1<<bits.Len(uint(2*len(b.tokens)+1))), seed: maphash.MakeSeed(),
+		slots: make([]uint32, 1<<bits.Len(uint(len(b.tokens)+len(b.tokens)/2+1))), seed: maphash.MakeSeed(),
 	}
 	for id := range b.tokens {
 		if b.tokens[id].len < 0 {

@@ -12,8 +12,18 @@ func (x *nameExpr) eval(m *machine, sc *scope) Value   { return m.lookup(sc, x.i
 func (x *notExpr) eval(m *machine, sc *scope) Value    { return !truthy(m.eval(x.x, sc)) }
 func (x *tupleExpr) eval(m *machine, sc *scope) Value  { return Tuple(m.evalAll(x.items, sc)) }
 func (x *listExpr) eval(m *machine, sc *scope) Value   { return &List{m.evalAll(x.items, sc)} }
-func (x *attrExpr) eval(m *machine, sc *scope) Value   { return attribute(m.eval(x.x, sc), x.name) }
 func (x *filterExpr) eval(m *machine, sc *scope) Value { return x.apply(m, sc, m.eval(x.x, sc)) }
+
+func (x *attrExpr) eval(m *machine, sc *scope) Value {
+	v := m.eval(x.x, sc)
+	if d, ok := v.(*Dict); ok && !x.ofDict { // by far the most common: message.role
+		if y, ok := d.Get(x.name); ok {
+			return y
+		}
+		return undefined
+	}
+	return attribute(v, x.name)
+}
 
 func (x *itemExpr) eval(m *machine, sc *scope) Value {
 	v := m.eval(x.x, sc)
@@ -485,14 +495,14 @@ func (c *callExpr) eval(m *machine, sc *scope) Value {
 		v := m.eval(a.x, sc)
 		switch x := v.(type) {
 		case *Dict:
-			if dictMethods[a.name] {
+			if a.ofDict {
 				args, kw := c.arguments(m, sc)
 				return m.callDictMethod(x, a.name, args, kw)
 			}
 		case string:
-			if f := stringMethods[a.name]; f != nil {
+			if a.ofString != nil {
 				args, kw := c.arguments(m, sc)
-				return m.made(f(m, x, args, kw))
+				return m.made(a.ofString(m, x, args, kw))
 			}
 		}
 		args, kw := c.arguments(m, sc)

@@ -106,14 +106,14 @@ func (s *filterStmt) exec(m *machine, sc *scope) control {
 }
 
 func (s *generationStmt) exec(m *machine, sc *scope) control {
-	before := len(m.out)
+	before := m.out.Len()
 	start := before
 	if m.captures > 0 {
 		start = m.outerLen
 	}
 	m.run(s.body, &scope{outer: sc})
 	m.use(valueSize)
-	m.spans = append(m.spans, Span{start, start + len(m.out) - before})
+	m.spans = append(m.spans, Span{start, start + m.out.Len() - before})
 	return fallThrough
 }
 
@@ -157,13 +157,13 @@ func (s *forStmt) iterate(m *machine, sc *scope, seq Value, depth int) control {
 			return out
 		}
 	}
-	inner := &scope{outer: sc, ids: make([]int, 0, 8), vals: make([]Value, 0, 8)}
+	inner := &scope{outer: sc, vars: make([]variable, 0, 4)}
 	for i, x := range items {
 		m.step()
 		l.i = i
 		// Iterations share a scope: a macro that outlives its iteration sees the
 		// variables of the next one, as a closure in Python does.
-		inner.ids, inner.vals = inner.ids[:0], inner.vals[:0]
+		inner.vars = inner.vars[:0]
 		m.set(inner, s.loopID, l)
 		m.assign(inner, &s.target, x)
 		if m.run(s.body, inner) == breakLoop {
@@ -213,7 +213,7 @@ func (s *macroStmt) exec(m *machine, sc *scope) control {
 // surplus arguments need a body that mentions varargs or kwargs.
 func (m *machine) callMacro(mac *macro, args []Value, kw []kwarg) Value {
 	d := mac.def
-	inner := &scope{outer: mac.scope, ids: make([]int, 0, len(d.params)+4), vals: make([]Value, 0, len(d.params)+4)}
+	inner := &scope{outer: mac.scope, vars: make([]variable, 0, len(d.params)+2)}
 	given := min(len(args), len(d.params))
 	used := 0
 	for i, id := range d.params {

@@ -57,6 +57,9 @@ type (
 	attrExpr  struct {
 		x    expr
 		name string
+		// What name is as a method, looked up once.
+		ofDict   bool
+		ofString stringMethod
 	}
 	itemExpr  struct{ x, key expr }
 	sliceExpr struct{ x, start, stop, step expr } // nil where left out

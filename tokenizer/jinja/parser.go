@@ -613,7 +613,7 @@ func (p *parser) postfix(x expr) expr {
 		case p.skipOp("."):
 			switch t := p.cur(); t.kind {
 			case tokenName:
-				x = &attrExpr{x, t.text}
+				x = &attrExpr{x, t.text, dictMethods[t.text], stringMethods[t.text]}
 			case tokenNumber:
 				x = &itemExpr{x, &constExpr{t.value}}
 			default:

@@ -15,7 +15,8 @@ package jinja
 
 import (
 	"math"
-	"sync"
+	"strings"
+	"sync/atomic"
 )
 
 // Template is a compiled template. It is immutable; any number of goroutines
@@ -24,6 +25,8 @@ type Template struct {
 	body    []stmt
 	symbols map[string]int // variable name -> slot
 	globals []Value        // by slot: the engine's own functions, else unset
+	// lastSize is how long the last output was, a good guess for the next one.
+	lastSize atomic.Int64
 }
 
 // Compile parses a template. The error is a *SyntaxError.
@@ -103,18 +106,12 @@ func (t *Template) Render(vars Vars, limits Limits) (out Output, err error) {
 	limits = limits.withDefaults()
 	m := &machine{
 		steps: limits.Steps, memory: limits.Memory, maxOutput: limits.Output, maxCalls: limits.Depth,
-		root: make([]Value, len(t.globals)),
+		root: make([]Value, len(t.globals)), out: &strings.Builder{},
 	}
-	buffer := buffers.Get().(*[]byte)
-	m.out = (*buffer)[:0]
+	m.out.Grow(int(min(t.lastSize.Load()*9/8, int64(limits.Output))))
 	defer func() {
 		if e := caught(recover(), m.line); e != nil {
 			out, err = Output{}, e
-			return // whoever panicked may hold another buffer: let this one go
-		}
-		*buffer = m.out[:0]
-		if cap(*buffer) <= maxPooled {
-			buffers.Put(buffer)
 		}
 	}()
 	copy(m.root, t.globals)
@@ -124,21 +121,16 @@ func (t *Template) Render(vars Vars, limits Limits) (out Output, err error) {
 		}
 	}
 	m.run(t.body, nil)
-	return Output{Text: string(m.out), Spans: m.spans}, nil
+	t.lastSize.Store(int64(m.out.Len()))
+	return Output{Text: m.out.String(), Spans: m.spans}, nil
 }
-
-// buffers keeps output buffers between renders: most renders of a process are
-// of similar size.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
-
-const maxPooled = 1 << 20
 
 // machine is the state of one render.
 type machine struct {
-	root      []Value // the outermost scope, by slot
-	out       []byte  // where output goes: the text, or the innermost capture
-	captures  int     // nesting of captures
-	outerLen  int     // length of the text below the captures
+	root      []Value          // the outermost scope, by slot
+	out       *strings.Builder // where output goes: the text, or the innermost capture
+	captures  int              // nesting of captures
+	outerLen  int              // length of the text below the captures
 	maxOutput int
 	spans     []Span
 
@@ -182,22 +174,22 @@ func (m *machine) useProduct(a, b int) {
 
 // write appends to the output.
 func (m *machine) write(s string) {
-	if len(s) > m.maxOutput-len(m.out) {
+	if len(s) > m.maxOutput-m.out.Len() {
 		exceeded(ErrOutput)
 	}
-	m.out = append(m.out, s...)
+	m.out.WriteString(s)
 }
 
 // capture runs f with an output of its own and returns what it wrote.
 func (m *machine) capture(f func()) string {
 	if m.captures == 0 {
-		m.outerLen = len(m.out)
+		m.outerLen = m.out.Len()
 	}
 	outer := m.out
 	m.captures++
-	m.out = make([]byte, 0, 256)
+	m.out = &strings.Builder{}
 	f()
-	s := string(m.out)
+	s := m.out.String()
 	m.use(len(s))
 	m.out = outer
 	m.captures--
@@ -255,8 +247,12 @@ func (m *machine) evalAll(xs []expr, sc *scope) []Value {
 // generation or block set; nil is the template's outermost scope.
 type scope struct {
 	outer *scope
-	ids   []int
-	vals  []Value
+	vars  []variable
+}
+
+type variable struct {
+	id    int
+	value Value
 }
 
 type unsetType struct{}
@@ -266,9 +262,9 @@ var unset Value = &unsetType{}
 
 func (m *machine) lookup(sc *scope, id int) Value {
 	for s := sc; s != nil; s = s.outer {
-		for i, x := range s.ids {
-			if x == id {
-				return s.vals[i]
+		for i := range s.vars {
+			if s.vars[i].id == id {
+				return s.vars[i].value
 			}
 		}
 	}
@@ -283,12 +279,11 @@ func (m *machine) set(sc *scope, id int, v Value) {
 		m.root[id] = v
 		return
 	}
-	for i, x := range sc.ids {
-		if x == id {
-			sc.vals[i] = v
+	for i := range sc.vars {
+		if sc.vars[i].id == id {
+			sc.vars[i].value = v
 			return
 		}
 	}
-	sc.ids = append(sc.ids, id)
-	sc.vals = append(sc.vals, v)
+	sc.vars = append(sc.vars, variable{id, v})
 }

@@ -5,6 +5,7 @@ Takes every *.jinja and *.jinja2, and the chat_template of every
 tokenizer_config.json, under PACKAGES and the folders MORE, once each, and writes
 OUT/<package>__<name>.jinja.
 """
+
 import hashlib
 import json
 import os

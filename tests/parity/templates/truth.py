@@ -5,6 +5,7 @@ The rendering is transformers' own; only the clock is fixed. OUT maps template
 and case to {"ok": text, "spans": [...]} or {"err": ...}; a template that does
 not compile has the single case "*".
 """
+
 import copy
 import glob
 import json
@@ -40,9 +41,16 @@ def main():
             try:
                 # A list of lists is a batch to transformers, so each case is a batch of one.
                 texts, marks = ct.render_jinja_template(
-                    [copy.deepcopy(case["messages"])], tools=case["tools"], documents=None, chat_template=source,
-                    return_assistant_tokens_mask=mask, continue_final_message=case["continue_final_message"],
-                    add_generation_prompt=case["add_generation_prompt"], **data["special"], **case["kwargs"])
+                    [copy.deepcopy(case["messages"])],
+                    tools=case["tools"],
+                    documents=None,
+                    chat_template=source,
+                    return_assistant_tokens_mask=mask,
+                    continue_final_message=case["continue_final_message"],
+                    add_generation_prompt=case["add_generation_prompt"],
+                    **data["special"],
+                    **case["kwargs"],
+                )
                 r[name] = {"ok": texts[0]}
                 if mask:
                     r[name]["spans"] = marks[0]

@@ -4,6 +4,7 @@
 CORPUS has one JSON object {"k": kind, "t": text} a line, OUT gets one JSON array
 a line. DECODE_OUT gets [ids, text] for slices of these arrays and random ids.
 """
+
 import json
 import random
 import sys
@@ -18,7 +19,7 @@ texts = [json.loads(line)["t"] for line in open(sys.argv[2], encoding="utf-8")]
 start = time.perf_counter()
 ids = []
 for i in range(0, len(texts), 64):
-    ids += [e.ids for e in tok.encode_batch_fast(texts[i:i + 64], add_special_tokens=False)]
+    ids += [e.ids for e in tok.encode_batch_fast(texts[i : i + 64], add_special_tokens=False)]
 seconds = time.perf_counter() - start
 with open(sys.argv[3], "w") as out:
     for x in ids:
@@ -31,7 +32,7 @@ if len(sys.argv) > 4:
             if n % 2:
                 x = r.choice(ids)
                 at = r.randrange(len(x) + 1)
-                x = x[at:at + r.randrange(1, 13)]
+                x = x[at : at + r.randrange(1, 13)]
             else:
                 x = [r.randrange(size) for _ in range(r.randrange(1, 11))]
             out.write(json.dumps([x, tok.decode(x, skip_special_tokens=False)]) + "\n")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Ids of a corpus from mistral-common: oracle_mistral.py TEKKEN_JSON CORPUS OUT"""
+
 import json
 import logging
 import sys

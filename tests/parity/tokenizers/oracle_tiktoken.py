@@ -4,6 +4,7 @@
 PATTERN names one of the patterns below. With CONFIG, its added tokens are found
 in the text, as Kimi's tokenizer does; without, none are.
 """
+
 import base64
 import json
 import sys

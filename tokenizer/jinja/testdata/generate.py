@@ -6,6 +6,7 @@
 The environment is the one that transformers sets up. sources.json is a list of
 templates, each about a few features; VARS are their variables.
 """
+
 import json
 import os
 
