@@ -180,7 +180,8 @@ func (s *spans) write(c *echo.Context, sess string, branches []*event.BranchSeal
 }
 
 func (s *spans) appendBranch(dst []byte, b *event.BranchSealed) []byte {
-	var ids, mask, logprobs, versions, segments []byte
+	var ids, mask, logprobs, versions []byte
+	var segments []segment
 	complete := true // every turn has logprobs
 	for _, id := range b.GetTurns() {
 		t := s.turns[id]
@@ -193,14 +194,12 @@ func (s *spans) appendBranch(dst []byte, b *event.BranchSealed) []byte {
 		if complete {
 			logprobs = append(cut(logprobs, 4*keep), t.GetLogprobs()...)
 		}
+		segments = keepSegments(segments, keep)
 		at := keep
 		for _, x := range t.GetSpans() {
-			segments = append(segments, ',')
-			segments = strconv.AppendInt(append(segments, `{"start":`...), int64(at), 10)
-			at += int(x.GetCount())
-			segments = strconv.AppendInt(append(segments, `,"end":`...), int64(at), 10)
-			segments = rawjson.AppendText(append(segments, `,"source":`...), provenance(x.GetProvenance()))
-			segments = append(rawjson.AppendText(append(segments, `,"turn":`...), id), '}')
+			end := at + int(x.GetCount())
+			segments = append(segments, segment{at, end, provenance(x.GetProvenance()), id})
+			at = end
 		}
 	}
 	dst = rawjson.AppendText(append(dst, `{"branch":`...), b.GetBranch())
@@ -227,10 +226,34 @@ func (s *spans) appendBranch(dst []byte, b *event.BranchSealed) []byte {
 	}
 	dst = appendNumbers(append(dst, `,"versions":`...), event.Ints(nil, versions))
 	dst = append(dst, `,"segments":[`...)
-	if len(segments) > 0 {
-		dst = append(dst, segments[1:]...)
+	for i, x := range segments {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(append(dst, `{"start":`...), int64(x.start), 10)
+		dst = strconv.AppendInt(append(dst, `,"end":`...), int64(x.end), 10)
+		dst = rawjson.AppendText(append(dst, `,"source":`...), x.source)
+		dst = append(rawjson.AppendText(append(dst, `,"turn":`...), x.turn), '}')
 	}
 	return append(dst, "]}"...)
+}
+
+// segment is a run of a branch's tokens with one source, half open.
+type segment struct {
+	start, end   int
+	source, turn string
+}
+
+// keepSegments cuts segments to the first n tokens.
+func keepSegments(list []segment, n int) []segment {
+	for len(list) > 0 && list[len(list)-1].start >= n {
+		list = list[:len(list)-1]
+	}
+	if len(list) > 0 {
+		last := &list[len(list)-1]
+		last.end = min(last.end, n)
+	}
+	return list
 }
 
 func cut(b []byte, n int) []byte { return b[:min(n, len(b))] }

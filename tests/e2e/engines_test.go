@@ -1,0 +1,96 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"turnlog.dev/deploy/demo"
+	"turnlog.dev/deploy/stack"
+	"turnlog.dev/exporter"
+	"turnlog.dev/exporter/rows"
+	"turnlog.dev/exporter/sink/local"
+)
+
+// TestEveryWireEndsInARow drives the demo's agent through each kind of engine
+// and looks at the rows that come out.
+func TestEveryWireEndsInARow(t *testing.T) {
+	for _, c := range []struct{ name, model, grade string }{
+		{"sglang", `engine: sglang, files: demo`, "A"},
+		{"vllm", `engine: vllm, files: demo`, "A"},
+		{"llamacpp", `engine: llamacpp, files: demo`, "C"}, // it reports no weight version
+		{"sglang parses", `engine: sglang, parser: engine, files: demo`, "A"},
+		{"vllm parses", `engine: vllm, parser: engine, files: demo`, "A"},
+		{"openai", `engine: openai, files: demo`, "D"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			_, engine := start(t, engineReady, nil, "engine", "mock", "--listen", "127.0.0.1:0")
+			p, url := start(t, gatewayReady, nil, "up", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0",
+				"--exporter.flush", "200ms", "--exporter.grades", "[A,B,C,D]", "--logging.level", "warn",
+				"--models", fmt.Sprintf(`[{name: demo, %s, backends: [%q], aliases: ["*"]}]`, c.model, engine))
+			key, err := stack.AdminKey(filepath.Join(dir, "data", "admin.key"))
+			require.NoError(t, err)
+			a := &demo.Agent{URL: url, AdminKey: key, HTTP: &http.Client{Timeout: time.Minute}}
+			sessions, err := a.Run(t.Context(), "wires", "g", 2)
+			require.NoError(t, err, "%s", p.text())
+			for _, s := range sessions {
+				require.Positive(t, s.Calls, "the agent was given tool calls")
+			}
+			if c.grade == "D" {
+				requireNothingTrained(t, url, key, sessions[0].ID)
+				return
+			}
+			shards, err := local.New(filepath.Join(dir, "data", "shards"))
+			require.NoError(t, err)
+			var found []*rows.Row
+			eventually(t, time.Minute, "rows of both sessions", func(ctx context.Context) bool {
+				state, err := exporter.Manifests(shards).Load(ctx)
+				require.NoError(t, err)
+				found = nil
+				for _, f := range state.Files {
+					found = append(found, readRows(t, shards.Path(f.Path))...)
+				}
+				return len(found) >= 2
+			})
+			for _, r := range found {
+				require.Equal(t, c.grade, r.Grade, "%v", r.GradeReasons)
+				require.Positive(t, r.TrainableTokens)
+			}
+			p.stop(t)
+		})
+	}
+}
+
+// requireNothingTrained looks at a session whose engine took text: its
+// trajectory is there, tokenized afterwards, and trains nothing, since nobody
+// knows which ids were sampled. So it has no row.
+func requireNothingTrained(t *testing.T, url, key, session string) {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/sessions/"+session+"/trajectory?wait=30", nil)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+key)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	var got struct {
+		State    string
+		Branches []struct {
+			Grade string
+			IDs   []int
+			Mask  []int
+		}
+	}
+	require.NoError(t, json.NewDecoder(res.Body).Decode(&got))
+	require.Equal(t, "sealed", got.State)
+	require.Len(t, got.Branches, 1)
+	require.Equal(t, "D", got.Branches[0].Grade)
+	require.NotEmpty(t, got.Branches[0].IDs)
+	require.NotContains(t, got.Branches[0].Mask, 1)
+}
