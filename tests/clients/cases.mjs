@@ -170,7 +170,7 @@ export const cases = [
   ...['claude-new', 'codex', 'pi-chat', 'pi-anthropic'].map(cut),
   ...['claude', 'codex', 'pi-chat'].map(unknownTool),
   ...['claude', 'claude-new', 'codex', 'pi-chat'].map(overload),
-  ...['claude', 'claude-new', 'codex', 'pi-anthropic'].map(engineCut),
+  ...['claude', 'claude-new', 'codex', 'pi-anthropic', 'pi-chat'].map(engineCut),
   noKey('pi-chat'),
   subagent('claude', 'Agent ' + agent), subagent('claude-new', 'Agent ' + agent),
   subagent('opencode-chat', `task ${JSON.stringify({ description: 'look', prompt: 'Look.\nmock: say Sub done.', subagent_type: 'general' })}`),

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"turnlog.dev/gateway"
+	"turnlog.dev/gateway/dialect"
 	"turnlog.dev/schema/rawjson"
 )
 
@@ -12,7 +13,7 @@ import (
 // status.
 func AppendError(dst []byte, e *gateway.Error) ([]byte, int) {
 	status, typ := classify(e)
-	text := e.Message
+	text := dialect.ErrorText(e)
 	if e.Kind == gateway.TooLong {
 		// Claude Code compacts its history when it reads exactly this.
 		text = "prompt is too long: " + e.Message

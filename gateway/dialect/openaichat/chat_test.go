@@ -198,7 +198,7 @@ func TestAStreamThatFailsHasNeitherFinishReasonNorDone(t *testing.T) {
 	w := dialecttest.New(t, dialecttest.Options{})
 	w.Engine.Say(dialecttest.Reply{Text: "half an ans", Err: &engine.Error{Class: engine.Failed, Message: "gone"}})
 	r := w.Post(path, `{"stream":true,"messages":[{"role":"user","content":"hi"}]}`)
-	require.Contains(t, r.Body, `data: {"error":{"message":"the engine failed"`)
+	require.Contains(t, r.Body, `data: {"error":{"message":"the engine failed (service unavailable, try again)"`)
 	require.NotContains(t, r.Body, "[DONE]")
 	require.NotContains(t, r.Body, `"finish_reason":"`)
 	require.Empty(t, w.Turns())

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"turnlog.dev/gateway"
+	"turnlog.dev/gateway/dialect"
 	"turnlog.dev/schema/rawjson"
 )
 
@@ -13,7 +14,7 @@ const ContextLength = "context_length_exceeded"
 // AppendError appends an error in OpenAI's shape and returns its HTTP status.
 func AppendError(dst []byte, e *gateway.Error) ([]byte, int) {
 	status, typ, code := classify(e)
-	dst = rawjson.AppendText(append(dst, `{"error":{"message":`...), e.Message)
+	dst = rawjson.AppendText(append(dst, `{"error":{"message":`...), dialect.ErrorText(e))
 	dst = rawjson.AppendText(append(dst, `,"type":`...), typ)
 	dst = append(dst, `,"param":`...)
 	if e.Param == "" {

@@ -152,6 +152,6 @@ func appendFailed(dst []byte, turn string, opt Options, e *gateway.Error) []byte
 	}
 	dst = appendHead(dst, turn, opt)
 	dst = rawjson.AppendText(append(dst, `,"status":"failed","error":{"code":`...), code)
-	dst = rawjson.AppendText(append(dst, `,"message":`...), e.Message)
+	dst = rawjson.AppendText(append(dst, `,"message":`...), dialect.ErrorText(e))
 	return append(dst, `},"incomplete_details":null,"output":[],"usage":null}`...)
 }

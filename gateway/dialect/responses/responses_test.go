@@ -172,7 +172,7 @@ func TestAStreamThatFailsHasNoDoneItem(t *testing.T) {
 	w := dialecttest.New(t, dialecttest.Options{})
 	w.Engine.Say(dialecttest.Reply{Text: "<think>\nhm\n</think>\n\nhalf an ans", Err: &engine.Error{Class: engine.Failed, Message: "gone"}})
 	r := w.Post(path, `{"stream":true,"input":"hi"}`)
-	require.Contains(t, r.Body, `"status":"failed","error":{"code":"server_error","message":"the engine failed"}`)
+	require.Contains(t, r.Body, `"status":"failed","error":{"code":"server_error","message":"the engine failed (service unavailable, try again)"}`)
 	require.NotContains(t, r.Body, ".done")
 	require.NotContains(t, r.Body, "response.completed")
 	require.Empty(t, w.Turns())
