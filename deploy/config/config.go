@@ -137,8 +137,7 @@ func Default() Config {
 	}
 }
 
-// AdminFile, SeedFile and Shards are where things are when nothing else is
-// said.
+// AdminFile is the file of the admin keys.
 func (c Config) AdminFile() string { return or(c.Keys.AdminFile, filepath.Join(c.Data, "admin.key")) }
 
 // SeedFile is the file of the session keys' secret.

@@ -364,5 +364,5 @@ func (w *world) check() {
 		}
 	}
 	require.Equal(t, l.GetGenerated(), sum, "the ledger balances")
-	require.EqualValues(t, generated, int(l.GetGenerated())+late, "the ledger counts what the engine sampled")
+	require.Equal(t, generated, int(l.GetGenerated())+late, "the ledger counts what the engine sampled")
 }
