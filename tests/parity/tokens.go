@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"iter"
@@ -33,11 +34,16 @@ func compareTokens(args []string) (name string, passed, failed int, err error) {
 	ids := flags.String("ids", "", "the oracle's ids of the texts")
 	decoded := flags.String("decoded", "", "the oracle's texts of ids")
 	cuts := flags.Int("cuts", 5000, "how many stable cuts to check")
+	rust := flags.Bool("rust", false, "compare tokenizer/hf (needs the build tag hf)")
 	if err := flags.Parse(args); err != nil {
 		return name, 0, 0, err
 	}
 	start := time.Now()
-	t, err := openTokenizer(*file, *pattern, *config)
+	open := func() (tokenizer.Tokenizer, error) { return openTokenizer(*file, *pattern, *config) }
+	if *rust {
+		open = func() (tokenizer.Tokenizer, error) { return openRustFile(*file) }
+	}
+	t, err := open()
 	if err != nil {
 		return name, 0, 0, err
 	}
@@ -59,12 +65,28 @@ func compareTokens(args []string) (name string, passed, failed int, err error) {
 			return name, 0, 0, err
 		}
 	}
-	c.spans(texts)
-	if !*plain {
+	if !*rust { // the Rust library has its own idea of spans, and no cuts
+		c.spans(texts)
+	}
+	if !*plain && !*rust {
 		c.stableCuts(texts, *cuts)
 	}
 	fmt.Printf("  %s: loaded in %v, first pass %.1f MB/s\n", name, load.Round(time.Millisecond), c.rate)
 	return name, c.passed, c.failed, nil
+}
+
+// openRust opens a tokenizer.json with tokenizer/hf; nil without the build tag.
+var openRust func(data []byte) (tokenizer.Tokenizer, error)
+
+func openRustFile(file string) (tokenizer.Tokenizer, error) {
+	if openRust == nil {
+		return nil, errors.New("built without the tag hf")
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return openRust(data)
 }
 
 func openTokenizer(file, pattern, config string) (*bpe.Tokenizer, error) {

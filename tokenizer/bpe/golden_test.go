@@ -123,7 +123,7 @@ func modelTokens(t testing.TB) [][]byte {
 }
 
 func tiktoken(t testing.TB, g goldenFile) *bpe.Tokenizer {
-	require.Equal(t, g.Tiktoken.Pattern, bpe.PatternKimi)
+	require.Equal(t, bpe.PatternKimi, g.Tiktoken.Pattern)
 	var file bytes.Buffer
 	for id, b := range modelTokens(t) {
 		fmt.Fprintf(&file, "%s %d\n", base64.StdEncoding.EncodeToString(b), id)

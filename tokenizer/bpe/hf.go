@@ -178,11 +178,14 @@ func (d *definition) readVocabulary(m *model) error {
 		if err != nil {
 			return err
 		}
-		start, inAlphabet := len(b.arena), true
+		start := len(b.arena)
 		if d.characters {
 			b.arena = append(b.arena, token...)
-		} else if b.arena, inAlphabet = appendRaw(b.arena, token); !inAlphabet {
-			d.hidden[id] = token
+		} else {
+			var inAlphabet bool
+			if b.arena, inAlphabet = appendRaw(b.arena, token); !inAlphabet {
+				d.hidden[id] = strings.Clone(token) // not the whole file with it
+			}
 		}
 		if !b.add(id, start) {
 			return fmt.Errorf("two tokens have the id %d", id)
@@ -260,7 +263,9 @@ func (d *definition) readMerges(r *jsonReader) error {
 // countMerges is at least the number of merges in their JSON text.
 func countMerges(s string) int {
 	perMerge := 2
-	if r := (&jsonReader{s: s}); r.skip('[') && r.skip('[') {
+	r := &jsonReader{s: s}
+	r.skip('[')
+	if pairs := r.skip('['); pairs {
 		perMerge = 4
 	}
 	return strings.Count(s, `"`)/perMerge + 1

@@ -152,11 +152,11 @@ func (t *Tokenizer) spaceSplitter() splitter {
 		}
 		token := t.vocab.at(m.id)
 		for at := 1; at < len(token); at++ {
-			if n := strings.Index(token[at:], space); n < 0 {
+			n := strings.Index(token[at:], space)
+			if n < 0 {
 				break
-			} else {
-				at += n
 			}
+			at += n
 			r, _ := utf8.DecodeLastRuneInString(token[:at])
 			joins[r] = true
 		}

@@ -115,17 +115,17 @@ func (o *originalOffsets) locate(offset int) (original int, inside *ucd.Segment)
 }
 
 func (o *originalOffsets) floor(offset int) int {
-	if at, inside := o.locate(offset); inside == nil {
+	at, inside := o.locate(offset)
+	if inside == nil {
 		return at
-	} else {
-		return inside.Start
 	}
+	return inside.Start
 }
 
 func (o *originalOffsets) ceil(offset int) int {
-	if at, inside := o.locate(offset); inside == nil {
+	at, inside := o.locate(offset)
+	if inside == nil {
 		return at
-	} else {
-		return inside.End
 	}
+	return inside.End
 }

@@ -50,7 +50,7 @@ func TestEveryTokenHasANameAndBytes(t *testing.T) {
 		b, ok := tok.AppendBytes([]byte("x"), 1<<31)
 		require.False(t, ok)
 		require.Equal(t, "x", string(b))
-		require.Equal(t, "", tok.Decode([]uint32{1 << 31}))
+		require.Empty(t, tok.Decode([]uint32{1 << 31}))
 	}
 }
 

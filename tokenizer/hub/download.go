@@ -190,7 +190,14 @@ func (h Hub) client(follow bool) *http.Client {
 		c = *h.Client
 	}
 	if !follow {
-		c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		// A renamed model redirects on the hub itself; a large file redirects to
+		// its store, and that answer carries the hash.
+		c.CheckRedirect = func(req *http.Request, via []*http.Request) error {
+			if req.URL.Host != via[0].URL.Host || req.Response.Header.Get("X-Linked-Etag") != "" || len(via) > 5 {
+				return http.ErrUseLastResponse
+			}
+			return nil
+		}
 	}
 	return &c
 }
@@ -198,8 +205,9 @@ func (h Hub) client(follow bool) *http.Client {
 // attempts is how often a request is made before the hub counts as away.
 const attempts = 4
 
-// do makes a request and returns its answer if that is a success, or a
-// redirect where these are not followed. It repeats what may work next time.
+// do makes a request and returns its answer if that is a success, or the
+// redirect to a store where these are not followed. It repeats what may work
+// next time.
 func (h Hub) do(ctx context.Context, method, path string, follow bool) (*http.Response, error) {
 	client := h.client(follow)
 	for attempt := 1; ; attempt++ {

@@ -106,6 +106,8 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 		json.NewEncoder(w).Encode(info)
 	case strings.HasPrefix(r.URL.Path, "/"+repo+"/resolve/"+commit+"/"):
 		s.serveFile(w, r, strings.TrimPrefix(r.URL.Path, "/"+repo+"/resolve/"+commit+"/"))
+	case strings.Contains(r.URL.Path, "/org/old"): // renamed
+		http.Redirect(w, r, strings.Replace(r.URL.Path, "/org/old", "/"+repo, 1), http.StatusTemporaryRedirect)
 	default:
 		w.WriteHeader(http.StatusNotFound)
 	}
@@ -174,6 +176,12 @@ func TestAModelIsDownloadedOnceAndThenFoundInTheCache(t *testing.T) {
 	_, err = h.Open(t.Context(), "org/other")
 	require.ErrorIs(t, err, hub.ErrNotFound)
 	require.ErrorContains(t, err, "HF_HUB_OFFLINE")
+}
+
+func TestARenamedModelIsFound(t *testing.T) {
+	m, err := newServer(t).hub(t).Open(t.Context(), "org/old")
+	require.NoError(t, err)
+	require.Equal(t, commit, m.Revision)
 }
 
 func TestTheCacheHasTheLayoutOfTheLibraries(t *testing.T) {

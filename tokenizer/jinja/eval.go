@@ -35,6 +35,50 @@ func (x *binaryExpr) eval(m *machine, sc *scope) Value {
 	return m.binary(x.op, a, m.eval(x.b, sc))
 }
 
+// eval joins strings at once; what else can be added is added pair by pair.
+func (x *sumExpr) eval(m *machine, sc *scope) Value {
+	var few [8]Value
+	parts := x.evalParts(m, sc, few[:0])
+	n, ok := textLength(parts)
+	if !ok {
+		return m.sum(parts)
+	}
+	m.use(n)
+	var b strings.Builder
+	b.Grow(n)
+	for _, part := range parts {
+		b.WriteString(part.(string))
+	}
+	return b.String()
+}
+
+func (x *sumExpr) evalParts(m *machine, sc *scope, dst []Value) []Value {
+	for _, part := range x.parts {
+		dst = append(dst, m.eval(part, sc))
+	}
+	return dst
+}
+
+// textLength is the length of parts together; ok is false if one is not a str.
+func textLength(parts []Value) (n int, ok bool) {
+	for _, part := range parts {
+		s, ok := part.(string)
+		if !ok {
+			return 0, false
+		}
+		n += len(s)
+	}
+	return n, true
+}
+
+func (m *machine) sum(parts []Value) Value {
+	total := parts[0]
+	for _, part := range parts[1:] {
+		total = m.binary(opAdd, total, part)
+	}
+	return total
+}
+
 func (x *andExpr) eval(m *machine, sc *scope) Value {
 	if a := m.eval(x.a, sc); !truthy(a) {
 		return a

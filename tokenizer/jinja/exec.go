@@ -21,27 +21,24 @@ func (s *outputStmt) exec(m *machine, sc *scope) control {
 // of a ~ b or a + b first. Nothing in the expression may call a macro: a
 // generation block in there would count a part of this statement's output.
 func (m *machine) writeExpr(x expr, sc *scope) {
-	if x, ok := x.(*concatExpr); ok {
+	switch x := x.(type) {
+	case *concatExpr:
 		for _, part := range x.parts {
 			m.write(m.str(m.eval(part, sc)))
 		}
-		return
-	}
-	sum, ok := x.(*binaryExpr)
-	if !ok || sum.op != opAdd {
+	case *sumExpr:
+		var few [8]Value
+		parts := x.evalParts(m, sc, few[:0])
+		if _, ok := textLength(parts); !ok {
+			m.write(m.str(m.sum(parts)))
+			return
+		}
+		for _, part := range parts {
+			m.write(part.(string))
+		}
+	default:
 		m.write(m.str(m.eval(x, sc)))
-		return
 	}
-	a := m.eval(sum.a, sc)
-	b := m.eval(sum.b, sc)
-	left, isText := a.(string)
-	right, areTexts := b.(string)
-	if !isText || !areTexts {
-		m.write(m.str(m.binary(opAdd, a, b)))
-		return
-	}
-	m.write(left)
-	m.write(right)
 }
 
 func (s *ifStmt) exec(m *machine, sc *scope) control {

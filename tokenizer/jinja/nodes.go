@@ -95,7 +95,8 @@ type (
 		op   operator
 		a, b expr
 	}
-	concatExpr  struct{ parts []expr }
+	sumExpr     struct{ parts []expr } // a + b + c, left to right
+	concatExpr  struct{ parts []expr } // a ~ b ~ c
 	compareExpr struct {
 		first expr
 		ops   []operator

@@ -478,7 +478,11 @@ func (p *parser) sum() expr {
 		p.chain(n)
 		switch {
 		case p.skipOp("+"):
-			x = &binaryExpr{opAdd, x, p.concat()}
+			if sum, ok := x.(*sumExpr); ok {
+				sum.parts = append(sum.parts, p.concat())
+			} else {
+				x = &sumExpr{[]expr{x, p.concat()}}
+			}
 		case p.skipOp("-"):
 			x = &binaryExpr{opSub, x, p.concat()}
 		default:
