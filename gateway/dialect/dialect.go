@@ -11,6 +11,8 @@ package dialect
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
+	"hash"
 	"strconv"
 
 	"turnlog.dev/gateway"
@@ -64,12 +66,43 @@ func Array(param string, raw []byte) error {
 // IsNull reports whether a value is null.
 func IsNull(raw []byte) bool { return rawjson.KindOf(raw) == rawjson.Null }
 
-// BodyHash identifies a request whatever way of delivery it asks for: the
-// sha256 of the body without "stream" and "stream_options".
-func BodyHash(body []byte) []byte {
-	rest := rawjson.Splice(nil, body, rawjson.Set{Key: "stream"}, rawjson.Set{Key: "stream_options"})
-	h := sha256.Sum256(rest)
-	return h[:]
+// BodyHash identifies a request whatever way of delivery it asks for. It is a
+// sha256 over the members of a body, in order, but for "stream" and
+// "stream_options".
+type BodyHash struct{ h hash.Hash }
+
+// NewBodyHash returns the hash of a body without members.
+func NewBodyHash() BodyHash { return BodyHash{sha256.New()} }
+
+// Add adds a member.
+func (b BodyHash) Add(key string, value []byte) {
+	if key == "stream" || key == "stream_options" {
+		return
+	}
+	var lengths [16]byte
+	binary.LittleEndian.PutUint64(lengths[:], uint64(len(key)))
+	binary.LittleEndian.PutUint64(lengths[8:], uint64(len(value)))
+	b.h.Write(lengths[:])
+	b.h.Write([]byte(key))
+	b.h.Write(value)
+}
+
+// Sum returns the hash.
+func (b BodyHash) Sum() []byte { return b.h.Sum(nil) }
+
+// Pick returns the values of an object's keys, nil for each that is not there,
+// and the last one of each that is repeated. It reads the object once, however
+// many are picked; there may be eight.
+func Pick(raw []byte, keys ...string) (values [8][]byte) {
+	for k, v := range rawjson.Members(raw) {
+		for i, key := range keys {
+			if key == k {
+				values[i] = v
+				break
+			}
+		}
+	}
+	return values
 }
 
 // Int reads an integer that decides nothing exact; anything else is 0.

@@ -32,7 +32,7 @@ func (a *api) chat(c *echo.Context) error {
 		return err
 	}
 	req.Session, req.Received = sess, received
-	identify(&req, c.Request(), body)
+	identify(&req, c.Request())
 	if opt.Stream {
 		return a.chatStream(c, req, opt)
 	}

@@ -10,17 +10,19 @@ import (
 	"turnlog.dev/schema/rawjson"
 )
 
-// identify takes what headers and body say about a call beyond its content: who
-// calls, in which of the client's conversations, and what for. A class that the
-// dialect found in the body stands unless a header knows better. What nobody
+// identify takes what headers say about a call beyond its content: who calls, in
+// which of the client's conversations, and what for. What the dialect found in
+// the body stands unless a header knows better. What nobody
 // says stays empty; clients without any such mark exist.
-func identify(req *gateway.Request, r *http.Request, body []byte) {
+func identify(req *gateway.Request, r *http.Request) {
 	h := r.Header
 	req.RequestID = h.Get("x-request-id")
 	req.IdempotencyKey = h.Get("idempotency-key")
 	req.Client = h.Get("user-agent")
-	thread, class := conversation(h, body)
-	req.Thread = thread
+	thread, class := conversation(h)
+	if thread != "" {
+		req.Thread = thread
+	}
 	if class != "" {
 		req.Class = class
 	}
@@ -36,7 +38,7 @@ func identify(req *gateway.Request, r *http.Request, body []byte) {
 
 // conversation reads the names that clients give to their conversations: a
 // session, and within it the part that an agent or a thread of its own has.
-func conversation(h http.Header, body []byte) (thread, class string) {
+func conversation(h http.Header) (thread, class string) {
 	switch {
 	case h.Get("x-claude-code-session-id") != "":
 		if agent := h.Get("x-claude-code-agent-id"); agent != "" {
@@ -53,8 +55,7 @@ func conversation(h http.Header, body []byte) (thread, class string) {
 	case h.Get("session_id") != "":
 		return h.Get("session_id"), ""
 	}
-	key, _ := rawjson.Get(body, "prompt_cache_key")
-	return rawjson.Text(key), ""
+	return "", ""
 }
 
 // codex names a thread by the session that it is part of, and says what a

@@ -53,6 +53,6 @@ func (a *api) message(c *echo.Context) (req gateway.Request, opt anthropic.Optio
 		return req, opt, err
 	}
 	req.Session, req.Received = sess, received
-	identify(&req, c.Request(), body)
+	identify(&req, c.Request())
 	return req, opt, nil
 }

@@ -23,7 +23,7 @@ func (a *api) responses(c *echo.Context) error {
 		return err
 	}
 	req.Session, req.Received, opt.Created = sess, received, received.Unix()
-	identify(&req, c.Request(), body)
+	identify(&req, c.Request())
 	if opt.Stream {
 		return a.serve(c, req, func(write func([]byte) error) dialect.Stream { return responses.NewStream(opt, write) })
 	}

@@ -21,12 +21,12 @@ func decodeMessages(raw []byte, tools []message.Definition) (list []message.Mess
 		if kind := rawjson.KindOf(e); kind != rawjson.Object {
 			return nil, gateway.Invalidf(at, "%s is %s; it must be an object", at, kind)
 		}
-		role, _ := rawjson.Get(e, "role")
-		content, ok := rawjson.Get(e, "content")
+		v := dialect.Pick(e, "role", "content")
+		role, content := v[0], v[1]
 		if rawjson.Text(role) == "" {
 			return nil, gateway.Invalidf(at+".role", "%s has no role", at)
 		}
-		if kind := rawjson.KindOf(content); !ok || kind != rawjson.String && kind != rawjson.Array {
+		if kind := rawjson.KindOf(content); kind != rawjson.String && kind != rawjson.Array {
 			return nil, gateway.Invalidf(at+".content", "%s.content must be a text or a list of blocks", at)
 		}
 		switch rawjson.Text(role) {
@@ -143,17 +143,15 @@ func decodeResult(at string, raw []byte, tools []message.Definition) (m message.
 
 // decodePart reads a block of a user message or of a tool result.
 func decodePart(at string, raw []byte, tools []message.Definition) (message.Part, error) {
-	typ, _ := rawjson.Get(raw, "type")
-	switch t := rawjson.Text(typ); t {
+	v := dialect.Pick(raw, "type", "text", "tool_name")
+	switch t := rawjson.Text(v[0]); t {
 	case "text":
-		value, ok := rawjson.Get(raw, "text")
-		if !ok || rawjson.KindOf(value) != rawjson.String {
+		if rawjson.KindOf(v[1]) != rawjson.String {
 			return message.Part{}, gateway.Invalidf(at, "%s: a text block needs a text", at)
 		}
-		return message.Part{Type: "text", Text: rawjson.Text(value)}, nil
+		return message.Part{Type: "text", Text: rawjson.Text(v[1])}, nil
 	case "tool_reference":
-		value, _ := rawjson.Get(raw, "tool_name")
-		return message.Part{Type: "text", Text: referenced(rawjson.Text(value), tools)}, nil
+		return message.Part{Type: "text", Text: referenced(rawjson.Text(v[2]), tools)}, nil
 	case "document":
 		if s, ok := documentText(raw); ok {
 			return message.Part{Type: "text", Text: s}, nil
@@ -205,24 +203,22 @@ func decodeAssistant(at string, content []byte) (m message.Message, err error) {
 	for e := range rawjson.Elements(content) {
 		at := fmt.Sprintf("%s.content.%d", at, n)
 		n++
-		typ, _ := rawjson.Get(e, "type")
-		switch t := rawjson.Text(typ); t {
+		v := dialect.Pick(e, "type", "text", "thinking", "signature", "id", "name", "input")
+		switch t := rawjson.Text(v[0]); t {
 		case "text":
-			value, _ := rawjson.Get(e, "text")
-			said.WriteString(rawjson.Text(value))
+			said.WriteString(rawjson.Text(v[1]))
 			texts++
 		case "thinking":
-			value, _ := rawjson.Get(e, "thinking")
-			thought.WriteString(rawjson.Text(value))
-			if signature, _ := rawjson.Get(e, "signature"); m.Turn == "" {
-				m.Turn = dialect.SignedTurn(rawjson.Text(signature))
+			thought.WriteString(rawjson.Text(v[2]))
+			if m.Turn == "" {
+				m.Turn = dialect.SignedTurn(rawjson.Text(v[3]))
 			}
 		case "redacted_thinking":
 			// Nobody but its author can read it.
 		case "tool_use":
-			c, err := decodeCall(at, e)
-			if err != nil {
-				return m, err
+			c := message.Call{ID: rawjson.Text(v[4]), Name: rawjson.Text(v[5]), Arguments: string(v[6])}
+			if c.ID == "" || c.Name == "" || v[6] == nil {
+				return m, gateway.Invalidf(at, "%s: a tool_use needs an id, a name and an input", at)
 			}
 			m.Calls = append(m.Calls, c)
 		default:
@@ -234,15 +230,4 @@ func decodeAssistant(at string, content []byte) (m message.Message, err error) {
 		m.Content = message.TextContent(said.String())
 	}
 	return m, nil
-}
-
-func decodeCall(at string, raw []byte) (c message.Call, err error) {
-	id, _ := rawjson.Get(raw, "id")
-	name, _ := rawjson.Get(raw, "name")
-	input, ok := rawjson.Get(raw, "input")
-	c = message.Call{ID: rawjson.Text(id), Name: rawjson.Text(name), Arguments: string(input)}
-	if c.ID == "" || c.Name == "" || !ok {
-		return c, gateway.Invalidf(at, "%s: a tool_use needs an id, a name and an input", at)
-	}
-	return c, nil
 }

@@ -69,7 +69,9 @@ func Decode(body []byte) (gateway.Request, Options, error) {
 	if err != nil {
 		return r.req, r.opt, err
 	}
+	hash := dialect.NewBodyHash()
 	for k, v := range rawjson.Members(body) {
+		hash.Add(k, v)
 		if name, ok := sampling[k]; ok {
 			r.params.Set(name, v)
 		} else if err = r.member(k, v); err != nil {
@@ -77,7 +79,7 @@ func Decode(body []byte) (gateway.Request, Options, error) {
 		}
 	}
 	r.req.Dialect, r.req.Translation = Name, Translation
-	r.req.BodyHash = dialect.BodyHash(body)
+	r.req.BodyHash = hash.Sum()
 	return r.req, r.opt, r.finish()
 }
 
@@ -215,24 +217,22 @@ func decodeTools(raw []byte) (tools []message.Definition, err error) {
 		if kind := rawjson.KindOf(e); kind != rawjson.Object {
 			return nil, gateway.Invalidf("tools", "a tool is %s; it must be an object", kind)
 		}
-		typ, _ := rawjson.Get(e, "type")
-		if t := rawjson.Text(typ); t != "" && t != "custom" {
+		v := dialect.Pick(e, "type", "name", "description", "input_schema", "defer_loading")
+		if t := rawjson.Text(v[0]); t != "" && t != "custom" {
 			continue
 		}
-		value, _ := rawjson.Get(e, "name")
-		name := rawjson.Text(value)
+		name := rawjson.Text(v[1])
 		if name == "" {
 			return nil, gateway.Invalidf("tools", "a tool needs a name")
 		}
-		description, _ := rawjson.Get(e, "description")
-		schema, _ := rawjson.Get(e, "input_schema")
-		late, _ := rawjson.Get(e, "defer_loading")
-		deferred, err := dialect.Bool("tools.defer_loading", late)
-		if len(late) > 0 && err != nil {
-			return nil, err
+		deferred := false
+		if v[4] != nil {
+			if deferred, err = dialect.Bool("tools.defer_loading", v[4]); err != nil {
+				return nil, err
+			}
 		}
 		tools = append(tools, message.Definition{
-			Name: name, Raw: dialect.Function(name, description, schema), Deferred: deferred,
+			Name: name, Raw: dialect.Function(name, v[2], v[3]), Deferred: deferred,
 		})
 	}
 	return tools, nil

@@ -88,13 +88,13 @@ func decodeCalls(at string, raw []byte) (calls []message.Call, err error) {
 	for e := range rawjson.Elements(raw) {
 		at := fmt.Sprintf("%s[%d]", at, len(calls))
 		var c message.Call
-		id, _ := rawjson.Get(e, "id")
-		fn, ok := rawjson.Get(e, "function")
-		if !ok || rawjson.KindOf(fn) != rawjson.Object {
+		v := dialect.Pick(e, "id", "function")
+		id, fn := v[0], v[1]
+		if rawjson.KindOf(fn) != rawjson.Object {
 			return nil, gateway.Invalidf(at, "%s needs a function object", at)
 		}
-		name, _ := rawjson.Get(fn, "name")
-		arguments, _ := rawjson.Get(fn, "arguments")
+		v = dialect.Pick(fn, "name", "arguments")
+		name, arguments := v[0], v[1]
 		c.ID, c.Name = rawjson.Text(id), rawjson.Text(name)
 		// Some clients send the arguments as the object itself.
 		if c.Arguments = rawjson.Text(arguments); rawjson.KindOf(arguments) == rawjson.Object {

@@ -72,9 +72,9 @@ func (in *input) add(m message.Message) {
 }
 
 func (in *input) message(at string, raw []byte) error {
-	value, _ := rawjson.Get(raw, "role")
-	content, ok := rawjson.Get(raw, "content")
-	if !ok {
+	v := dialect.Pick(raw, "role", "content")
+	value, content := v[0], v[1]
+	if content == nil {
 		return gateway.Invalidf(at+".content", "%s has no content", at)
 	}
 	switch role := message.Role(rawjson.Text(value)); role {
@@ -151,17 +151,14 @@ func (in *input) reasoning(at string, raw []byte) error {
 }
 
 func (in *input) call(at string, raw []byte, custom bool) error {
-	id, _ := rawjson.Get(raw, "call_id")
-	namespace, _ := rawjson.Get(raw, "namespace")
-	arguments, _ := rawjson.Get(raw, "arguments")
+	v := dialect.Pick(raw, "call_id", "namespace", "name", "arguments", "input")
 	c := message.Call{
-		ID:        rawjson.Text(id),
-		Name:      in.tools.modelName(rawjson.Text(namespace), nameOf(raw)),
-		Arguments: rawjson.Text(arguments),
+		ID:        rawjson.Text(v[0]),
+		Name:      in.tools.modelName(rawjson.Text(v[1]), rawjson.Text(v[2])),
+		Arguments: rawjson.Text(v[3]),
 	}
 	if custom {
-		text, _ := rawjson.Get(raw, "input")
-		c.Arguments = string(append(rawjson.AppendText([]byte(`{"input":`), rawjson.Text(text)), '}'))
+		c.Arguments = string(append(rawjson.AppendText([]byte(`{"input":`), rawjson.Text(v[4])), '}'))
 	}
 	if c.ID == "" || c.Name == "" {
 		return gateway.Invalidf(at, "%s: a call needs a call_id and a name", at)
@@ -172,11 +169,11 @@ func (in *input) call(at string, raw []byte, custom bool) error {
 }
 
 func (in *input) output(at string, raw []byte) error {
-	id, _ := rawjson.Get(raw, "call_id")
+	v := dialect.Pick(raw, "call_id", "output")
+	id, value := v[0], v[1]
 	if rawjson.Text(id) == "" {
 		return gateway.Invalidf(at+".call_id", "%s: an output needs the call_id that it answers", at)
 	}
-	value, _ := rawjson.Get(raw, "output")
 	if value == nil {
 		value = []byte(`""`)
 	}

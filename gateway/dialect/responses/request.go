@@ -66,7 +66,9 @@ func Decode(body []byte) (gateway.Request, Options, error) {
 	if err != nil {
 		return r.req, r.opt, err
 	}
+	hash := dialect.NewBodyHash()
 	for k, v := range rawjson.Members(body) {
+		hash.Add(k, v)
 		if name, ok := sampling[k]; ok {
 			r.params.Set(name, v)
 		} else if err = r.member(k, v); err != nil {
@@ -74,7 +76,7 @@ func Decode(body []byte) (gateway.Request, Options, error) {
 		}
 	}
 	r.req.Dialect, r.req.Translation = Name, Translation
-	r.req.BodyHash = dialect.BodyHash(body)
+	r.req.BodyHash = hash.Sum()
 	return r.req, r.opt, r.finish()
 }
 
@@ -92,6 +94,9 @@ func (r *request) member(k string, v []byte) (err error) {
 		r.input = v
 	case "tools":
 		r.opt.tools, err = decodeTools(v)
+	case "prompt_cache_key":
+		// Where no header says better it names the conversation.
+		r.req.Thread = rawjson.Text(v)
 	case "tool_choice":
 		r.choice, err = decodeChoice(v)
 	case "stream":
