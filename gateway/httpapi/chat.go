@@ -47,7 +47,7 @@ func (a *api) chatStream(c *echo.Context, req gateway.Request, opt openaichat.Op
 	w := newEventWriter(c.Response())
 	s := openaichat.NewStream(opt, req.Received.Unix(), w.write)
 	if opt.N == 1 {
-		req.Begun = func(turn string, _ int) { _ = w.locked(func() error { s.Begin(turn); return nil }) }
+		req.Begun = func(turn string, _ int) { w.begin(turn, func() { s.Begin(turn) }) }
 	} else {
 		s.Begin(a.deps.Gateway.NewTurn()) // one name for several turns: any
 	}

@@ -16,15 +16,7 @@ import (
 func (a *api) serve(c *echo.Context, req gateway.Request, open func(write func([]byte) error) dialect.Stream) error {
 	w := newEventWriter(c.Response())
 	s := open(w.write)
-	req.Begun = func(turn string, promptTokens int) {
-		_ = w.locked(func() error {
-			if !s.Begun() {
-				c.Response().Header().Set("Turnlog-Turn", turn)
-			}
-			s.Begin(turn, promptTokens)
-			return nil
-		})
-	}
+	req.Begun = func(turn string, promptTokens int) { w.begin(turn, func() { s.Begin(turn, promptTokens) }) }
 	stop := w.pingEvery(a.cfg.PingEvery, s.Ping)
 	answer, err := a.deps.Gateway.Complete(c.Request().Context(), req, func(d parse.Delta) error {
 		return w.locked(func() error { return s.Delta(d) })
@@ -115,6 +107,17 @@ func (e *eventWriter) write(b []byte) error {
 		return err
 	}
 	return e.flush.Flush()
+}
+
+// begin names the turn in the response's header, if that has not left, and to
+// the stream.
+func (e *eventWriter) begin(turn string, tell func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.wrote {
+		e.w.Header().Set("Turnlog-Turn", turn)
+	}
+	tell()
 }
 
 func (e *eventWriter) locked(fn func() error) error {

@@ -5,6 +5,7 @@ package dialecttest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -42,6 +43,10 @@ type Options struct {
 	PingEvery, Deadline time.Duration
 	// Buffered is the session's policy.
 	Buffered bool
+	// OneName has the model take no name but its own.
+	OneName bool
+	// LogDown says that the log takes no turns.
+	LogDown bool
 }
 
 // World is a gateway with one open session.
@@ -74,6 +79,10 @@ func New(tb testing.TB, o Options) *World {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	now := func() time.Time { return start }
 	var ids atomic.Int64
+	aliases := []string{"*"}
+	if o.OneName {
+		aliases = nil
+	}
 	gatewayCfg := gateway.Default()
 	if o.Deadline > 0 {
 		gatewayCfg.GenerateTimeout = o.Deadline
@@ -81,11 +90,17 @@ func New(tb testing.TB, o Options) *World {
 	w.Gateway, err = gateway.New(gatewayCfg, gateway.Deps{
 		Journal: mem.New(mem.Options{}),
 		Models: gateway.NewModels(&gateway.Model{
-			Name: "demo", Aliases: []string{"*"}, Tokenizer: tok, Prompts: prompts, Family: family.Qwen3.Name,
+			Name: "demo", Aliases: aliases, Tokenizer: tok, Prompts: prompts, Family: family.Qwen3.Name,
 			TokenizerID: "demo", TemplateID: "demo", ContextLength: o.Window, Pool: p, Created: start.Unix(),
 		}),
 		Keys: gateway.NewKeys([]byte("seed"), "admin"),
-		Now:  now, NewID: func() string { return fmt.Sprintf("%04d", ids.Add(1)) },
+		Healthy: func(context.Context) error {
+			if o.LogDown {
+				return errors.New("the disk is full")
+			}
+			return nil
+		},
+		Now: now, NewID: func() string { return fmt.Sprintf("%04d", ids.Add(1)) },
 	})
 	require.NoError(tb, err)
 	opened, err := w.Gateway.Open(tb.Context(), gateway.OpenRequest{Session: Session, Opened: &event.SessionOpened{
