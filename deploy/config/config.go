@@ -96,6 +96,8 @@ type Gateway struct {
 // Recorder is a recorder's configuration.
 type Recorder struct {
 	CacheBytes int `yaml:"cache_bytes" help:"memory for sessions in bytes"`
+	// Policy changes the mask policy; see recorder/README.md.
+	Policy string `yaml:"policy" help:"changes to the mask policy, a JSON object such as {\"Reasoning\":\"mask\"}"`
 }
 
 // Exporter is an exporter's configuration.
@@ -106,6 +108,22 @@ type Exporter struct {
 	GroupDeadline  time.Duration `yaml:"group_deadline" help:"how long a closed session waits for the rest of its group"`
 	Partial        string        `yaml:"partial" help:"what happens to a group past its deadline: drop or export"`
 	Grades         []string      `yaml:"grades" help:"grades to export"`
+	Classes        []string      `yaml:"classes" help:"classes to export; empty is all"`
+	MinTokens      int           `yaml:"min_tokens" help:"shortest row; 0 is no bound"`
+	MaxTokens      int           `yaml:"max_tokens" help:"longest row; 0 is no bound"`
+	KeepTail       bool          `yaml:"keep_tail" help:"keep the context after the last trained token"`
+	FileTokens     int64         `yaml:"file_tokens" help:"tokens after which a shard ends"`
+	S3             S3            `yaml:"s3"`
+}
+
+// S3 is a bucket for shards; with an endpoint it is used instead of a folder.
+type S3 struct {
+	Endpoint  string `yaml:"endpoint" help:"S3-compatible store for shards, HOST or HOST:PORT; empty uses exporter.dir"`
+	Bucket    string `yaml:"bucket" help:"bucket"`
+	Prefix    string `yaml:"prefix" help:"comes before every key"`
+	Region    string `yaml:"region" help:"region"`
+	PathStyle bool   `yaml:"path_style" help:"put the bucket into the path"`
+	Insecure  bool   `yaml:"insecure" help:"plain HTTP"`
 }
 
 // Logging says how the program talks to people.
@@ -131,7 +149,7 @@ func Default() Config {
 		Recorder: Recorder{CacheBytes: 512 << 20},
 		Exporter: Exporter{
 			Flush: 10 * time.Second, RewardDeadline: time.Hour, GroupDeadline: time.Hour, Partial: "drop",
-			Grades: []string{"A", "B", "C"},
+			Grades: []string{"A", "B", "C"}, FileTokens: 128 << 20,
 		},
 		Logging: Logging{Level: "info"},
 	}
@@ -187,6 +205,8 @@ func (c Config) Validate() error {
 	}
 	check(c.Exporter.Partial == "drop" || c.Exporter.Partial == "export", "exporter.partial", "%q is neither drop nor export", c.Exporter.Partial)
 	check(c.Exporter.Flush > 0, "exporter.flush", "must be positive")
+	check(c.Exporter.FileTokens > 0, "exporter.file_tokens", "must be positive")
+	check(c.Exporter.S3.Endpoint == "" || c.Exporter.S3.Bucket != "", "exporter.s3.bucket", "is missing")
 	for _, g := range c.Exporter.Grades {
 		check(slices.Contains([]string{"A", "B", "C", "D"}, g), "exporter.grades", "%q is none of A, B, C, D", g)
 	}

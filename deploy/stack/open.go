@@ -3,6 +3,7 @@ package stack
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"turnlog.dev/deploy/config"
@@ -43,4 +44,23 @@ func WithLogs(ctx context.Context, cfg config.Config, log *slog.Logger, fn func(
 		return err
 	}
 	return fn(Logs{Turns: turns, Trajectories: trajectories, Registry: sessions})
+}
+
+// Speller returns what spells the ids of a tokenizer with the given
+// fingerprint, out of the models of the configuration. Ids of an unknown one
+// are shown as numbers.
+func Speller(ctx context.Context, cfg config.Config, fingerprint string) (func(id uint32) string, error) {
+	for _, c := range cfg.Models {
+		if c.Files == "" {
+			continue
+		}
+		f, err := openFiles(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		if f.Tokenizer.Fingerprint() == fingerprint {
+			return func(id uint32) string { return f.Tokenizer.Decode([]uint32{id}) }, nil
+		}
+	}
+	return func(id uint32) string { return fmt.Sprintf("<%d>", id) }, nil
 }

@@ -23,7 +23,9 @@ import (
 	"turnlog.dev/deploy/config"
 	"turnlog.dev/deploy/natsd"
 	"turnlog.dev/exporter"
+	"turnlog.dev/exporter/sink"
 	"turnlog.dev/exporter/sink/local"
+	"turnlog.dev/exporter/sink/s3"
 	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/httpapi"
 	"turnlog.dev/recorder"
@@ -377,6 +379,11 @@ func (s *Stack) startRecorder(ctx context.Context, g *group, l *logs, m *metrics
 	}
 	cfg := recorder.DefaultConfig()
 	cfg.Worker.CacheBytes = s.cfg.Recorder.CacheBytes
+	if text := s.cfg.Recorder.Policy; text != "" {
+		if err := json.Unmarshal([]byte(text), &cfg.Worker.Policy); err != nil {
+			return fmt.Errorf("recorder.policy: %w", err)
+		}
+	}
 	files, err := s.recorderModels(ctx)
 	if err != nil {
 		return err
@@ -412,11 +419,13 @@ func (s *Stack) exporter(ctx context.Context, l *logs) (*exporter.Exporter, erro
 	if err != nil {
 		return nil, err
 	}
-	out, err := local.New(s.cfg.Shards())
+	out, err := OpenShards(s.cfg)
 	if err != nil {
 		return nil, err
 	}
 	cfg := exporter.DefaultConfig()
+	cfg.Classes, cfg.KeepTail, cfg.FileTokens = s.cfg.Exporter.Classes, s.cfg.Exporter.KeepTail, s.cfg.Exporter.FileTokens
+	cfg.MinTokens, cfg.MaxTokens = s.cfg.Exporter.MinTokens, s.cfg.Exporter.MaxTokens
 	cfg.Tenant = s.cfg.Tenant
 	cfg.Flush = s.cfg.Exporter.Flush
 	cfg.RewardWait, cfg.GroupWait = s.cfg.Exporter.RewardDeadline, s.cfg.Exporter.GroupDeadline
@@ -424,6 +433,17 @@ func (s *Stack) exporter(ctx context.Context, l *logs) (*exporter.Exporter, erro
 	return exporter.New(cfg, exporter.Deps{
 		Journal: trajectories, Sink: out, Log: s.opt.Log,
 		Fault: func(step string) { s.opt.Fault("exporter." + step) },
+	})
+}
+
+// OpenShards opens the sink that shards are in.
+func OpenShards(cfg config.Config) (sink.Sink, error) {
+	c := cfg.Exporter.S3
+	if c.Endpoint == "" {
+		return local.New(cfg.Shards())
+	}
+	return s3.New(s3.Config{
+		Endpoint: c.Endpoint, Bucket: c.Bucket, Prefix: c.Prefix, Region: c.Region, PathStyle: c.PathStyle, Insecure: c.Insecure,
 	})
 }
 
