@@ -138,7 +138,7 @@ func (a *api) model(c *echo.Context) error {
 	if _, err := a.session(c); err != nil && gateway.AsError(err).Kind != gateway.Invalid {
 		return err
 	}
-	m, err := a.deps.Gateway.Models().Resolve(c.Param("model"), "")
+	m, err := a.deps.Gateway.Models().Resolve(c.Param("*"), "")
 	if err != nil {
 		return err
 	}

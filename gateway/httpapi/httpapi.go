@@ -129,7 +129,7 @@ func New(cfg Config, deps Deps) (http.Handler, error) {
 		e.POST(prefix+"/messages", a.messages)
 		e.POST(prefix+"/messages/count_tokens", a.countTokens)
 		e.GET(prefix+"/models", a.models)
-		e.GET(prefix+"/models/:model", a.model)
+		e.GET(prefix+"/models/*", a.model)
 	}
 	return e, nil
 }

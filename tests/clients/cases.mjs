@@ -108,6 +108,12 @@ const subagent = (client, call, more = []) => ({
   },
 });
 
+// Claude Code puts system messages into the history; here the template refuses
+// them there.
+const strictTemplate = client => ({
+  ...parallel(client), name: 'a template that takes no system message inside', strict: true,
+});
+
 // A history grows over the context: the client reads so in the error, and
 // compacts.
 const overflow = (client, window) => ({
@@ -177,6 +183,7 @@ export const cases = [
   subagent('codex', `spawn_agent ${JSON.stringify({ message: 'Look.\nmock: say Sub done.' })}`,
     ['mock: call ' + shell('codex')('sleep 4')]), // it runs beside, and is ended with the main line
   compaction('claude'), compaction('claude-new'),
+  strictTemplate('claude'), strictTemplate('claude-new'), strictTemplate('codex'),
   overflow('claude', 33_000), overflow('claude-new', 21_000),
   toolSearch('claude-new'), ...['claude', 'codex', 'pi-chat'].map(empty),
 ];

@@ -30,12 +30,25 @@ function tell(result, name, why = '', ms) {
 const journal = path.join(dir, 'engine.jsonl');
 const backend = await engine(binary, dir, journal);
 const models = [{ name: 'demo', aliases: ['*'], files: 'demo', engine: 'sglang', backends: [backend], context_length: 131072 }];
-// A case whose engine has trouble, or a small context, has a model of its own.
-const troubles = new Map(), own = c => c.trouble || c.window;
+// strict is the folder of a model whose template takes a system message at the
+// beginning only, as many do.
+function strict() {
+  const from = path.join(import.meta.dirname, '../../tokenizer/demo'), to = path.join(dir, 'strict');
+  fs.cpSync(path.join(from, 'files'), to, { recursive: true });
+  const inside = "{%- elif message.role in ('system', 'developer') %}", template = fs.readFileSync(path.join(from, 'chat_template.jinja'), 'utf8');
+  check(template.includes(inside), 'the demo template has changed');
+  fs.writeFileSync(path.join(to, 'chat_template.jinja'), template.replace(inside, inside + "{{- raise_exception('System message must be at the beginning.') }}"));
+  return to;
+}
+
+// A case whose engine has trouble, a small context or a strict template, has a
+// model of its own.
+const troubles = new Map(), own = c => c.trouble || c.window || c.strict;
 for (const [i, c] of cases.entries()) {
   if (!own(c)) continue;
   const model = { ...models[0], name: `demo-${i}`, aliases: [] };
   if (c.window) model.context_length = c.window;
+  if (c.strict) model.files = strict();
   if (c.trouble) {
     troubles.set(i, await trouble(backend, c.trouble));
     model.backends = [troubles.get(i).url];

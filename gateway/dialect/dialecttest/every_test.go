@@ -80,3 +80,12 @@ func TestATurnIsNamedInTheHeader(t *testing.T) {
 		}
 	}
 }
+
+func TestAModelIsShownByItsName(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{OneName: true})
+	r := w.Do(t.Context(), http.MethodGet, "/v1/models/demo", "")
+	require.Contains(t, r.Body, `"id":"demo","object":"model"`)
+	r = w.Do(t.Context(), http.MethodGet, "/v1/models/some/other", "")
+	require.Equal(t, http.StatusNotFound, r.Status)
+	require.Contains(t, r.Body, `the model \"some/other\" does not exist`)
+}
