@@ -114,7 +114,6 @@ func filterToJSON(m *machine, v Value, args []Value, kw []kwarg) Value {
 	}
 	f.sortKeys = truthy(arg(args, kw, 3, "sort_keys", false))
 	w := m.writer()
-	w.Grow(128)
 	w.json(v, f, 0)
 	return w.String()
 }

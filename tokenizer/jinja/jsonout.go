@@ -6,7 +6,6 @@ import (
 	"math/big"
 	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -146,34 +145,43 @@ func jsonFloat(f float64) string {
 	return floatText(f)
 }
 
+// shortEscapes are the characters with an escape of their own.
+var shortEscapes = [utf8.RuneSelf]string{
+	'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\b': `\b`, '\f': `\f`,
+}
+
 func (w *textWriter) jsonString(s string, ascii bool) {
 	w.m.use(len(s) + 2)
+	w.Grow(len(s) + len(s)/16 + 2)
 	w.WriteByte('"')
 	start := 0
 	for i := 0; i < len(s); {
 		c := s[i]
-		if c >= 0x20 && c != '"' && c != '\\' && (c < 0x7f || !ascii) {
+		if c >= ' ' && c != '"' && c != '\\' && (c < 0x7f || !ascii) {
 			i++
 			continue
 		}
 		w.WriteString(s[start:i])
-		r, size := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == '"' || r == '\\':
-			w.WriteByte('\\')
-			w.WriteByte(c)
-		case strings.ContainsRune("\n\r\t\b\f", r):
-			w.WriteByte('\\')
-			w.WriteByte("nrtbf"[strings.IndexByte("\n\r\t\b\f", c)])
-		case r >= 0x10000:
-			r -= 0x10000
-			fmt.Fprintf(w, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
-		default:
-			fmt.Fprintf(w, `\u%04x`, r)
+		size := 1
+		if c < utf8.RuneSelf && shortEscapes[c] != "" {
+			w.WriteString(shortEscapes[c])
+		} else {
+			var r rune
+			r, size = utf8.DecodeRuneInString(s[i:])
+			w.unicodeEscape(r)
 		}
 		i += size
 		start = i
 	}
 	w.WriteString(s[start:])
 	w.WriteByte('"')
+}
+
+func (w *textWriter) unicodeEscape(r rune) {
+	if r >= 0x10000 {
+		r -= 0x10000
+		fmt.Fprintf(w, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		return
+	}
+	fmt.Fprintf(w, `\u%04x`, r)
 }
