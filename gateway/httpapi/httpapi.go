@@ -216,6 +216,9 @@ func (a *api) fail(c *echo.Context, err error) {
 	}
 	a.report(c, e)
 	body, status := protocolOf(c.Request()).fail(nil, e)
+	if errors.Is(err, echo.ErrMethodNotAllowed) {
+		status = http.StatusMethodNotAllowed // the router has set Allow
+	}
 	if e.RetryAfter > 0 {
 		c.Response().Header().Set("Retry-After", strconv.Itoa(int(max(1, e.RetryAfter.Round(time.Second)/time.Second))))
 	}
