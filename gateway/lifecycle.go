@@ -159,6 +159,34 @@ func (g *Gateway) Reward(ctx context.Context, sess string, r *event.RewardAssign
 	})
 }
 
+// Annotate attaches a named JSON value to a session, or to one of its turns or
+// branches. Without a revision it gets the one after the highest of its name
+// and place.
+func (g *Gateway) Annotate(ctx context.Context, sess string, a *event.Annotated) error {
+	if a.GetName() == "" {
+		return Invalidf("name", "an annotation needs a name")
+	}
+	if err := rawjson.Valid(a.GetValue()); err != nil {
+		return Invalidf("value", "value must be JSON: %s", err)
+	}
+	next := a.GetRevision() == 0
+	return g.change(ctx, sess, "annotation-"+g.deps.NewID(), func(t *tree.Tree, ev *event.Event) error {
+		if a.GetTurn() != "" && t.Turn(a.GetTurn()) == nil {
+			return &Error{Kind: UnknownThing, Param: "turn", Message: fmt.Sprintf("the session has no turn %q", a.GetTurn())}
+		}
+		if next {
+			a.Revision = 1
+			for _, was := range t.Annotations {
+				if was.GetName() == a.GetName() && was.GetTurn() == a.GetTurn() && was.GetBranch() == a.GetBranch() {
+					a.Revision = max(a.Revision, was.GetRevision()+1)
+				}
+			}
+		}
+		ev.Body = &event.Event_Annotated{Annotated: a}
+		return nil
+	})
+}
+
 // DeliveryFailed records that the answer of a turn could not be written.
 func (g *Gateway) DeliveryFailed(ctx context.Context, sess, turn string, cause error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.AppendTimeout)

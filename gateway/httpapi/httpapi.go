@@ -115,6 +115,7 @@ func New(cfg Config, deps Deps) (http.Handler, error) {
 	e.DELETE("/sessions/:session", a.deleteSession, a.admin)
 	e.POST("/sessions/:session/close", a.closeSession, a.admin)
 	e.POST("/sessions/:session/reward", a.reward, a.admin)
+	e.POST("/sessions/:session/annotations", a.annotate, a.admin)
 
 	e.POST("/runs", a.openRun, a.admin)
 	e.POST("/runs/:run/weights", a.updateWeights, a.admin)

@@ -360,6 +360,48 @@ func (a *api) reward(c *echo.Context) error {
 	return c.JSONBlob(http.StatusOK, append(out, "}\n"...))
 }
 
+// annotate attaches anything else: judges' scores, reference logprobs, entropy.
+//
+//	{"name":"judge","value":{},"turn":"...","branch":"...","revision":0,"source":"..."}
+func (a *api) annotate(c *echo.Context) error {
+	body, err := a.body(c)
+	if err != nil {
+		return err
+	}
+	if err := dialect.Object(body); err != nil {
+		return err
+	}
+	n := new(event.Annotated)
+	for k, v := range rawjson.Members(body) {
+		switch k {
+		case "name":
+			n.Name, err = dialect.Text(k, v)
+		case "value":
+			n.Value = v
+		case "turn":
+			n.Turn, err = dialect.Text(k, v)
+		case "branch":
+			n.Branch, err = dialect.Text(k, v)
+		case "revision":
+			n.Revision, err = int64Of(k, v)
+		case "source":
+			n.Source, err = dialect.Text(k, v)
+		default:
+			err = gateway.Invalidf(k, "unknown field %q", k)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	sess := c.Param("session")
+	if err := a.deps.Gateway.Annotate(c.Request().Context(), sess, n); err != nil {
+		return err
+	}
+	out := rawjson.AppendText([]byte(`{"session":`), sess)
+	out = strconv.AppendInt(append(out, `,"revision":`...), n.GetRevision(), 10)
+	return c.JSONBlob(http.StatusOK, append(out, "}\n"...))
+}
+
 func decodeReward(body []byte) (r *event.RewardAssigned, err error) {
 	if err := dialect.Object(body); err != nil {
 		return nil, err
