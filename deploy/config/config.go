@@ -140,7 +140,7 @@ func Default() Config {
 		Listen: "127.0.0.1:8420",
 		Log:    Log{Durability: "dev", Streams: 1},
 		Models: []Model{{
-			Name: "demo", Aliases: []string{"*"}, Files: "demo", Engine: "mock", ContextLength: 32768,
+			Name: "demo", Aliases: []string{"*"}, Files: "demo", Engine: "mock", ContextLength: 131072,
 		}},
 		Gateway: Gateway{
 			Instance: "gateway", CacheBytes: 512 << 20, AppendTimeout: 30 * time.Second, GenerateTimeout: 30 * time.Minute,

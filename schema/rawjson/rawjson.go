@@ -144,7 +144,11 @@ func composite(b []byte, i, depth int) (int, error) {
 
 func str(b []byte, i int) (int, error) {
 	for i++; i < len(b); i++ {
-		switch c := b[i]; {
+		c := b[i]
+		if plain[c] {
+			continue
+		}
+		switch {
 		case c == '"':
 			return i + 1, nil
 		case c == '\\':
@@ -169,6 +173,14 @@ func str(b []byte, i int) (int, error) {
 	}
 	return i, &SyntaxError{i, "the end of the string"}
 }
+
+// plain are the bytes that stand for themselves in a string.
+var plain = func() (t [256]bool) {
+	for c := range t {
+		t[c] = c >= 0x20 && c != '"' && c != '\\'
+	}
+	return t
+}()
 
 func hex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
@@ -255,14 +267,20 @@ func skip(b []byte, i int) int {
 
 func skipString(b []byte, i int) int {
 	for i++; i < len(b); i++ {
-		n := bytes.IndexAny(b[i:], `"\`)
+		n := bytes.IndexByte(b[i:], '"')
 		if n < 0 {
 			return len(b)
 		}
-		if i += n; b[i] == '"' {
+		i += n
+		// The quote ends the string unless an odd number of backslashes stands
+		// before it. Inside the string there is no other way to a quote.
+		escapes := 0
+		for i-escapes > 0 && b[i-escapes-1] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
 			return i + 1
 		}
-		i++ // the escaped character
 	}
 	return len(b)
 }
