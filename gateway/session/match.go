@@ -140,31 +140,24 @@ func (n *node) chainAt(k int) message.Hash {
 	}
 }
 
-// walk calls fn with the messages of the conversation in order, the answer
-// being the last, until fn says no, and reports whether it never did.
+// walk calls fn with the messages of the conversation, the answer first and
+// then backwards, until fn says no, and reports whether it never did. Backwards
+// needs no list of the turns on the way: a turn's work must not grow with the
+// session.
 func (n *node) walk(fn func(k int, m message.Message) bool) bool {
-	var path []*node
+	until := n.count()
 	for p := n; p != nil; p = p.parent {
-		path = append(path, p)
-	}
-	// What a node adds counts up to where the next one took over.
-	k := 0
-	for i := len(path) - 1; i >= 0; i-- {
-		p, until := path[i], n.count()
-		if i > 0 {
-			until = path[i-1].keep
-		}
-		for ; k < until && k-p.keep < len(p.added); k++ {
-			if !fn(k, p.added[k-p.keep]) {
+		for k := until - 1; k >= p.keep; k-- {
+			m := p.answer
+			if i := k - p.keep; i < len(p.added) {
+				m = p.added[i]
+			}
+			if !fn(k, m) {
 				return false
 			}
 		}
-		if k < until {
-			if !fn(k, p.answer) {
-				return false
-			}
-			k++
-		}
+		// What the turn before adds counts up to where this one took over.
+		until = min(until, p.keep)
 	}
 	return true
 }
@@ -189,10 +182,12 @@ func (s *Session) Match(c message.Conversation) (m Match, known bool) {
 	known = !slices.ContainsFunc(m.Added, isAnswer)
 	if parent != nil {
 		m.Parent = parent.turn
+		named := len(m.Tolerances)
 		parent.walk(func(k int, recorded message.Message) bool {
 			m.compare(recorded, messages[k])
 			return true
 		})
+		slices.Sort(m.Tolerances[named:])
 	}
 	m.decide(s, parent, end, messages, known)
 	return m, known
