@@ -162,23 +162,25 @@ func (t *Tokenizer) spaceSplitter() splitter {
 		}
 	}
 	return func(s *scan) {
-		start := 0
-		for start < len(s.text) {
-			end := start
-			for end == start || end < len(s.text) {
-				n := strings.Index(s.text[min(end+1, len(s.text)):], space)
-				if n < 0 {
-					end = len(s.text)
-					s.open = true
-					break
-				}
-				end += 1 + n
-				if r, _ := utf8.DecodeLastRuneInString(s.text[:end]); !joins[r] {
-					break
-				}
+		start, end := 0, 0
+		for {
+			n := strings.Index(s.text[end:], space)
+			if n < 0 {
+				break
 			}
-			s.emit(start, end)
-			start = end
+			cut := end + n
+			end = cut + len(space)
+			if cut == start { // a word may begin with its space
+				continue
+			}
+			if r, _ := utf8.DecodeLastRuneInString(s.text[:cut]); !joins[r] {
+				s.emit(start, cut)
+				start = cut
+			}
+		}
+		if start < len(s.text) {
+			s.open = true
+			s.emit(start, len(s.text))
 		}
 	}
 }
