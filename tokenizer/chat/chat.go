@@ -197,8 +197,9 @@ func (t *Template) render(c *jinja.Template, name string, messages *jinja.List, 
 	if err != nil {
 		return Output{}, err
 	}
-	text, err := cutAtTag(out.Text, final)
-	return Output{Text: text}, err
+	out.Spans = nil
+	out.Text, err = cutAtTag(out.Text, final)
+	return out, err
 }
 
 // addKwargs adds the caller's template arguments.
