@@ -144,36 +144,46 @@ type Models struct {
 	list []*Model
 }
 
-// NewModels returns the given models; the first is the default.
+// NewModels returns the given models.
 func NewModels(list ...*Model) *Models { return &Models{list} }
 
 // List returns the models in the order of configuration.
 func (m *Models) List() []*Model { return m.list }
 
 // Resolve finds the model for the name that a client asked for: by name, else
-// by a pattern of the models' aliases (path.Match's stars), else the policy's
-// model, else, where a model says that it takes every name, that one.
+// by an alias with more than a star, else the session's model, else one that
+// takes every name. In an alias * stands for any text.
 func (m *Models) Resolve(asked, policy string) (*Model, error) {
-	for _, c := range m.list {
-		if c.Name == asked {
-			return c, nil
+	const any = "*"
+	for _, fits := range []func(*Model) bool{
+		func(c *Model) bool { return c.Name == asked },
+		func(c *Model) bool {
+			return slices.ContainsFunc(c.Aliases, func(p string) bool { return p != any && glob(p, asked) })
+		},
+		func(c *Model) bool { return policy != "" && c.Name == policy },
+		func(c *Model) bool { return slices.Contains(c.Aliases, any) },
+	} {
+		if i := slices.IndexFunc(m.list, fits); i >= 0 {
+			return m.list[i], nil
 		}
 	}
-	for _, c := range m.list {
-		if slices.ContainsFunc(c.Aliases, func(p string) bool { return glob(p, asked) }) {
-			return c, nil
-		}
+	return nil, m.unknown(asked)
+}
+
+// Knows fails if no model has the name.
+func (m *Models) Knows(name string) error {
+	if !slices.ContainsFunc(m.list, func(c *Model) bool { return c.Name == name }) {
+		return m.unknown(name)
 	}
-	for _, c := range m.list {
-		if c.Name == policy && policy != "" {
-			return c, nil
-		}
-	}
+	return nil
+}
+
+func (m *Models) unknown(name string) error {
 	names := make([]string, len(m.list))
 	for i, c := range m.list {
 		names[i] = c.Name
 	}
-	return nil, &Error{Kind: UnknownModel, Message: fmt.Sprintf("the model %q does not exist; known models: %s", asked, strings.Join(names, ", "))}
+	return &Error{Kind: UnknownModel, Param: "model", Message: fmt.Sprintf("the model %q does not exist; known models: %s", name, strings.Join(names, ", "))}
 }
 
 // glob matches a pattern in which * stands for any text.

@@ -55,6 +55,14 @@ func (g *Gateway) Open(ctx context.Context, r OpenRequest) (Opened, error) {
 	if len(o.GetMetadata()) > 0 && rawjson.KindOf(o.GetMetadata()) != rawjson.Object {
 		return Opened{}, Invalidf("metadata", "metadata must be a JSON object")
 	}
+	if o.GetGroupSize() > 0 && o.GetIndex() >= o.GetGroupSize() {
+		return Opened{}, Invalidf("index", "index %d is not below group_size %d", o.GetIndex(), o.GetGroupSize())
+	}
+	if name := o.GetModelPolicy().GetModel(); name != "" {
+		if err := g.deps.Models.Knows(name); err != nil {
+			return Opened{}, err
+		}
+	}
 	for name, raw := range map[string][]byte{
 		"sampling.default":  o.GetModelPolicy().GetSamplingDefault(),
 		"sampling.override": o.GetModelPolicy().GetSamplingOverride(),
@@ -213,8 +221,14 @@ func (g *Gateway) View(ctx context.Context, sess string, fn func(*tree.Tree) err
 
 var (
 	errUnchanged = errors.New("gateway: nothing to change")
-	errLimit     = errors.New("gateway: limit reached")
 )
+
+// limitError names the limit that a session has reached.
+type limitError string
+
+func (e limitError) Error() string {
+	return "gateway: the session's limit of " + string(e) + " is reached"
+}
 
 // change appends one event of the given id to a session; fill sets its body
 // for the tree as it is.
@@ -239,19 +253,19 @@ func (g *Gateway) admit(t *tree.Tree) error {
 	l := t.Opened.GetLimits()
 	switch {
 	case l.GetTurns() > 0 && int64(len(t.Turns)) >= l.GetTurns():
-		return fmt.Errorf("%w: limit_turns", errLimit)
+		return limitError("turns")
 	case l.GetTokens() > 0 && int64(t.NewIDs()) >= l.GetTokens():
-		return fmt.Errorf("%w: limit_tokens", errLimit)
+		return limitError("tokens")
 	case l.GetWallSeconds() > 0 && g.deps.Now().Sub(t.OpenedAt).Seconds() >= float64(l.GetWallSeconds()):
-		return fmt.Errorf("%w: limit_wall", errLimit)
+		return limitError("wall")
 	}
 	return nil
 }
 
 // closeAtLimit closes a session that is past a limit and returns what to tell
 // the client.
-func (g *Gateway) closeAtLimit(ctx context.Context, s *session.Session, limit error) error {
-	reason := limit.Error()[len(errLimit.Error())+len(": "):]
+func (g *Gateway) closeAtLimit(ctx context.Context, s *session.Session, reached limitError) error {
+	reason := "limit_" + string(reached)
 	err := s.Append(ctx, func(t *tree.Tree) (*event.Event, error) {
 		if t.Closed != nil {
 			return nil, nil
@@ -263,5 +277,5 @@ func (g *Gateway) closeAtLimit(ctx context.Context, s *session.Session, limit er
 	if err != nil {
 		return err
 	}
-	return &Error{Kind: Limited, Message: "the session reached its " + reason[len("limit_"):] + " limit and is closed"}
+	return &Error{Kind: Limited, Message: "the session reached its limit of " + string(reached) + " and is closed"}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"sync"
 
 	"turnlog.dev/gateway/session"
@@ -27,33 +29,43 @@ type flights struct {
 }
 
 type flight struct {
+	body   []byte // hash of the request's body
+	takers int    // who waits for the answer
 	done   chan struct{}
 	answer *Answer
 	err    error
 }
 
-// join returns the flight of a key, and whether the caller is its leader, who
-// must call land.
-func (f *flights) join(key string) (fl *flight, leader bool) {
+// join returns the flight of a key, and whether the caller is the first.
+func (f *flights) join(key string, body []byte) (fl *flight, leader bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if fl = f.m[key]; fl != nil {
-		return fl, false
+	if fl = f.m[key]; fl == nil {
+		if f.m == nil {
+			f.m = map[string]*flight{}
+		}
+		fl, leader = &flight{body: body, done: make(chan struct{})}, true
+		f.m[key] = fl
 	}
-	if f.m == nil {
-		f.m = map[string]*flight{}
-	}
-	fl = &flight{done: make(chan struct{})}
-	f.m[key] = fl
-	return fl, true
+	fl.takers++
+	return fl, leader
 }
 
-func (f *flights) land(key string, fl *flight, a *Answer, err error) {
+// leave says that one who waited does so no more.
+func (f *flights) leave(fl *flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fl.takers--
+}
+
+// land gives the answer to all who wait, and returns how many they are.
+func (f *flights) land(key string, fl *flight, a *Answer, err error) (takers int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.m, key)
 	fl.answer, fl.err = a, err
 	close(fl.done)
+	return fl.takers
 }
 
 // key identifies a request among the repeats of its session; empty if it
@@ -69,42 +81,106 @@ func (r Request) key() string {
 }
 
 // once runs fn, or waits for the same request that is under way already. A
-// leader that failed because its own client went away leaves the turn to the
-// next.
-func (g *Gateway) once(ctx context.Context, req Request, early func(parse.Delta) error, fn func() (*Answer, error)) (*Answer, error) {
+// request with a key runs to its end when its client goes away: the client will
+// ask again, and the answer is waiting for it then.
+func (g *Gateway) once(ctx context.Context, req Request, early func(parse.Delta) error, fn func(context.Context, Request, func(parse.Delta) error) (*Answer, error)) (*Answer, error) {
 	key := req.key()
 	if key == "" {
-		return fn()
+		return fn(ctx, req, early)
 	}
-	for {
-		fl, leader := g.flights.join(key)
-		if leader {
-			a, err := fn()
-			g.flights.land(key, fl, a, err)
-			return a, err
+	fl, leader := g.flights.join(key, req.BodyHash)
+	if !bytes.Equal(fl.body, req.BodyHash) {
+		g.flights.leave(fl)
+		return nil, errOtherRequest
+	}
+	var own leading
+	if leader {
+		own = leading{begun: req.Begun, early: early}
+		go g.lead(context.WithoutCancel(ctx), key, fl, req, &own, fn)
+	}
+	select {
+	case <-fl.done:
+	case <-ctx.Done():
+		own.stop()
+		g.flights.leave(fl)
+		return nil, ctx.Err()
+	}
+	if leader || fl.err != nil {
+		return fl.answer, fl.err
+	}
+	return fl.answer, replay(fl.answer, req, early)
+}
+
+// lead runs the turn of a flight. If nobody is left to take the answer, that is
+// recorded, as for every answer that did not arrive.
+func (g *Gateway) lead(ctx context.Context, key string, fl *flight, req Request, own *leading, fn func(context.Context, Request, func(parse.Delta) error) (*Answer, error)) {
+	var a *Answer
+	err := error(&Error{Kind: InternalFault, Message: "internal error; see the gateway's log"})
+	defer func() {
+		if r := recover(); r != nil {
+			g.deps.Log.ErrorContext(ctx, "panic in a turn", "session", req.Session, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 		}
-		select {
-		case <-fl.done:
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if takers := g.flights.land(key, fl, a, err); takers == 0 && err == nil {
+			g.DeliveryFailed(ctx, req.Session, a.Turn, errNobody)
 		}
-		if fl.err == nil {
-			return fl.answer, replay(fl.answer, req, early)
-		}
-		if !errors.Is(fl.err, context.Canceled) {
-			return nil, fl.err
-		}
+	}()
+	req.Begun = own.begin
+	a, err = fn(ctx, req, own.pass)
+}
+
+var (
+	errNobody       = errors.New("the client went away")
+	errOtherRequest = &Error{
+		Kind: Conflict, Param: "idempotency-key", Message: "the idempotency key was used for another request of this session",
+	}
+)
+
+// leading passes on what may leave early, until the leader's client goes away.
+// After stop nothing is called any more.
+type leading struct {
+	mu    sync.Mutex
+	begun func(turn string, promptTokens int)
+	early func(parse.Delta) error
+}
+
+func (l *leading) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.begun, l.early = nil, nil
+}
+
+func (l *leading) begin(turn string, promptTokens int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.begun != nil {
+		l.begun(turn, promptTokens)
 	}
 }
 
+// pass never fails: the turn goes on without a client.
+func (l *leading) pass(d parse.Delta) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.early != nil && l.early(d) != nil {
+		l.early = nil
+	}
+	return nil
+}
+
 // repeated returns the committed answer that a request asks for again, or nil.
-func (g *Gateway) repeated(s *session.Session, req Request) (a *Answer, err error) {
+func (g *Gateway) repeated(ctx context.Context, s *session.Session, req Request) (a *Answer, err error) {
+	if req.key() != "" {
+		// Another gateway may have answered it.
+		if err := s.CatchUp(ctx); err != nil {
+			return nil, err
+		}
+	}
 	turn := s.Repeated(req.IdempotencyKey, req.RequestID, req.BodyHash)
 	if turn == nil {
 		return nil, nil
 	}
 	if !bytes.Equal(turn.Committed.GetRequest().GetBodyHash(), req.BodyHash) {
-		return nil, &Error{Kind: Conflict, Param: "idempotency-key", Message: "the idempotency key was used for another request of this session"}
+		return nil, errOtherRequest
 	}
 	return g.recorded(turn)
 }
@@ -136,6 +212,23 @@ func replay(a *Answer, req Request, early func(parse.Delta) error) error {
 	} {
 		if err := release(d, early); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// winner returns the turn that answered the same keyed request already: another
+// gateway was quicker.
+func (t *turn) winner(in *tree.Tree) *tree.Turn {
+	if t.req.key() == "" {
+		return nil
+	}
+	for _, n := range in.Turns {
+		was := n.Committed.GetRequest()
+		same := t.req.IdempotencyKey != "" && was.GetIdempotencyKey() == t.req.IdempotencyKey ||
+			t.req.IdempotencyKey == "" && was.GetRequestId() == t.req.RequestID && bytes.Equal(was.GetBodyHash(), t.req.BodyHash)
+		if same && n.ID != t.id {
+			return n
 		}
 	}
 	return nil

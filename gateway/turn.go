@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -93,16 +94,18 @@ func (g *Gateway) Stats() Stats {
 	}
 }
 
-// Complete serves one model call. It calls early, from the calling goroutine,
-// with what may reach the client before the turn is acknowledged: reasoning
-// and content, never calls. It returns once the log has acknowledged the turn;
-// only then may the caller give the rest and say that the answer is complete.
+// Complete serves one model call. It calls early, one call at a time and never
+// after it has returned, with what may reach the client before the turn is
+// acknowledged: reasoning and content, never calls. It returns once the log has
+// acknowledged the turn; only then may the caller give the rest and say that
+// the answer is complete.
 //
 // An error is what AsError makes of it, and means that no turn was committed,
 // or that nobody knows. If ctx ends or early fails while the engine samples,
-// what was sampled is recorded as an aborted turn.
+// what was sampled is recorded as an aborted turn; but see repeat.go for
+// requests with a key.
 func (g *Gateway) Complete(ctx context.Context, req Request, early func(parse.Delta) error) (answer *Answer, err error) {
-	answer, err = g.once(ctx, req, early, func() (answer *Answer, err error) {
+	answer, err = g.once(ctx, req, early, func(ctx context.Context, req Request, early func(parse.Delta) error) (answer *Answer, err error) {
 		err = g.sessions.Use(ctx, req.Session, func(s *session.Session) error {
 			answer, err = g.complete(ctx, s, req, early)
 			return err
@@ -116,7 +119,7 @@ func (g *Gateway) Complete(ctx context.Context, req Request, early func(parse.De
 }
 
 func (g *Gateway) complete(ctx context.Context, s *session.Session, req Request, early func(parse.Delta) error) (*Answer, error) {
-	if a, err := g.repeated(s, req); a != nil || err != nil {
+	if a, err := g.repeated(ctx, s, req); a != nil || err != nil {
 		if err == nil {
 			err = replay(a, req, early)
 		}
@@ -160,6 +163,7 @@ type turn struct {
 
 	completion []uint32
 	logprobs   []float32
+	released   bool // the client has seen something of the answer
 	sent       time.Time
 }
 
@@ -177,8 +181,9 @@ func (g *Gateway) plan(ctx context.Context, s *session.Session, req Request) (*t
 		t.runID, policy = tree.Run, tree.Opened.GetModelPolicy()
 		return g.admit(tree)
 	})
-	if errors.Is(err, errLimit) {
-		return nil, g.closeAtLimit(ctx, s, err)
+	var limit limitError
+	if errors.As(err, &limit) {
+		return nil, g.closeAtLimit(ctx, s, limit)
 	}
 	if err != nil {
 		return nil, err
@@ -224,9 +229,9 @@ func (t *turn) place(ctx context.Context) error {
 		case t.model.Wire == Text:
 			// Without ids there is nothing to keep but the place in the tree.
 		case gen.GetProof() == event.PromptProof_PROMPT_PROOF_NONE || len(p.Committed.GetCompletion().GetIds()) == 0:
-			match = asRoot(match, t.req, session.TextParent)
+			match = asRoot(t.req, session.TextParent)
 		case gen.GetTokenizer() != t.model.TokenizerID || gen.GetTemplate() != t.model.TemplateID:
-			match = asRoot(match, t.req, session.ModelChanged)
+			match = asRoot(t.req, session.ModelChanged)
 		default:
 			return t.extend(match)
 		}
@@ -238,12 +243,9 @@ func (t *turn) place(ctx context.Context) error {
 	return t.root(match)
 }
 
-// asRoot gives up the parent of a match.
-func asRoot(m session.Match, req Request, reason string) session.Match {
-	m.Decision, m.Reason = session.Root, reason
-	m.Parent, m.Keep = nil, 0
-	m.Added = req.Conversation.Messages
-	return m
+// asRoot places a request without a parent.
+func asRoot(req Request, reason string) session.Match {
+	return session.Match{Decision: session.Root, Reason: reason, Added: req.Conversation.Messages}
 }
 
 // parentTail is how many of the parent's last ids the prompt assembly sees.
@@ -266,7 +268,7 @@ func (t *turn) extend(m session.Match) error {
 	out, err := t.model.Prompts.Extend(parent, t.req.Conversation, t.modelIDs(m.Added), t.options)
 	var rewrites *prompt.NotAppendOnlyError
 	if errors.As(err, &rewrites) {
-		return t.root(asRoot(m, t.req, session.TemplateRewrites))
+		return t.root(asRoot(t.req, session.TemplateRewrites))
 	}
 	if err != nil {
 		return promptError(err)
@@ -296,19 +298,22 @@ func appendSegments(dst []uint32, segments []prompt.Segment) []uint32 {
 	return dst
 }
 
-// modelIDs gives tool results the ids that the model itself wrote, where its
-// format has any: templates print them.
+// modelIDs gives calls and their results the ids that the model itself wrote,
+// where its format has any: templates print them.
 func (t *turn) modelIDs(messages []message.Message) []message.Message {
-	out := messages
-	for i, m := range messages {
-		if m.Role != message.Tool {
-			continue
-		}
+	out := slices.Clone(messages)
+	for i := range out {
+		m := &out[i]
 		if own := t.session.ModelID(m.CallID); own != "" {
-			if &out[0] == &messages[0] {
-				out = append([]message.Message(nil), messages...)
+			m.CallID = own
+		}
+		for j, c := range m.Calls {
+			if own := t.session.ModelID(c.ID); own != "" {
+				if m.Calls[j].ModelID == "" {
+					m.Calls = slices.Clone(m.Calls)
+				}
+				m.Calls[j].ModelID = own
 			}
-			out[i].CallID = own
 		}
 	}
 	return out
@@ -366,8 +371,12 @@ func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer,
 	answer := t.answer(reply, generated)
 	committed := t.committed(reply, answer, generated)
 	t.g.deps.Fault("turn.before_append")
-	if err := t.commit(ctx, committed); err != nil {
+	winner, err := t.commit(ctx, committed)
+	if err != nil {
 		return nil, err
+	}
+	if winner != nil {
+		return t.concede(winner, early)
 	}
 	t.g.deps.Fault("turn.after_append")
 	t.g.stats.turns.Add(1)
@@ -386,7 +395,9 @@ func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer,
 // release passes on what may leave before the turn is acknowledged.
 func release(d parse.Delta, early func(parse.Delta) error) error {
 	if early != nil && mayLeave(d) {
-		return early(d)
+		if err := early(d); err != nil {
+			return fmt.Errorf("gateway: write to the client: %w: %w", context.Canceled, err)
+		}
 	}
 	return nil
 }
@@ -400,22 +411,21 @@ func mayLeave(d parse.Delta) bool {
 func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (pool.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.g.cfg.GenerateTimeout)
 	defer cancel()
-	released := false
 	emit := func(c engine.Chunk) error {
 		t.completion = append(t.completion, c.IDs...)
 		t.logprobs = append(t.logprobs, c.Logprobs...)
 		for _, d := range t.push(c) {
 			d = t.stops.pass(d)
-			released = released || early != nil && mayLeave(d)
+			t.released = t.released || early != nil && mayLeave(d)
 			if err := release(d, early); err != nil {
-				return fmt.Errorf("gateway: write to the client: %w: %w", context.Canceled, err)
+				return err
 			}
 		}
 		return nil
 	}
 	// Another replica may begin again while the client has seen nothing.
 	restart := func() bool {
-		if released {
+		if t.released {
 			return false
 		}
 		t.begin()
@@ -455,28 +465,53 @@ func (t *turn) begin() {
 	}
 }
 
-// commit appends the turn, or, when the session has been closed meanwhile,
-// that it was aborted. The client's going away does not stop it: what was
-// sampled is recorded.
-func (t *turn) commit(ctx context.Context, c *event.TurnCommitted) error {
+// commit appends the turn; or, when the session has been closed meanwhile or
+// the same keyed request was answered by another gateway, that it was aborted:
+// the winner is that other turn. The client's going away does not stop it: what
+// was sampled is recorded.
+func (t *turn) commit(ctx context.Context, c *event.TurnCommitted) (winner *tree.Turn, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.g.cfg.AppendTimeout)
 	defer cancel()
 	ev := t.g.event(t.id, t.runID, t.req.Session)
 	closed := false
-	err := t.session.Append(ctx, func(tree *tree.Tree) (*event.Event, error) {
-		if closed = tree.Closed != nil && tree.Turn(t.id) == nil; closed {
-			ev.Body = &event.Event_TurnAborted{TurnAborted: &event.TurnAborted{Turn: t.id, Reason: "closed", Partial: c}}
-			return ev, nil
+	err = t.session.Append(ctx, func(tree *tree.Tree) (*event.Event, error) {
+		there := tree.Turn(t.id) != nil // from a try whose outcome was unknown
+		closed, winner = tree.Closed != nil && !there, nil
+		if !there {
+			winner = t.winner(tree)
 		}
-		dropHeld(c.Conversation, tree)
-		ev.Body = &event.Event_TurnCommitted{TurnCommitted: c}
+		switch {
+		case winner != nil:
+			ev.Body = &event.Event_TurnAborted{TurnAborted: &event.TurnAborted{Turn: t.id, Reason: "duplicate", Partial: c, Winner: winner.ID}}
+		case closed:
+			ev.Body = &event.Event_TurnAborted{TurnAborted: &event.TurnAborted{Turn: t.id, Reason: "closed", Partial: c}}
+		default:
+			dropHeld(c.Conversation, tree)
+			ev.Body = &event.Event_TurnCommitted{TurnCommitted: c}
+		}
 		return ev, nil
 	})
-	if err == nil && closed {
-		t.g.stats.aborted.Add(1)
-		return session.ErrClosed
+	if err != nil || winner == nil && !closed {
+		return nil, err
 	}
-	return err
+	t.g.stats.aborted.Add(1)
+	if winner == nil {
+		return nil, session.ErrClosed
+	}
+	return winner, nil
+}
+
+// concede gives the answer of the turn that was quicker. A client that has seen
+// a part of ours must ask again.
+func (t *turn) concede(winner *tree.Turn, early func(parse.Delta) error) (*Answer, error) {
+	if t.released {
+		return nil, &Error{Kind: Overloaded, Message: "another gateway answered this request; ask again for its answer", RetryAfter: time.Second}
+	}
+	a, err := t.g.recorded(winner)
+	if err == nil {
+		err = replay(a, t.req, early)
+	}
+	return a, err
 }
 
 // abort records a call that failed after the engine was asked, and returns the

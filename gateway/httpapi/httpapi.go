@@ -10,6 +10,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -246,12 +247,22 @@ func (a *api) report(c *echo.Context, e *gateway.Error) {
 }
 
 // recovered turns a panic into an error: one request must not end the process.
+// A response that has begun is cut instead: it must not look complete.
 func (a *api) recovered(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c *echo.Context) (err error) {
 		defer func() {
-			if r := recover(); r != nil && r != http.ErrAbortHandler { //nolint:errorlint // net/http compares so too
-				err = panicked(r)
+			r := recover()
+			if r == nil {
+				return
 			}
+			if r == http.ErrAbortHandler { //nolint:errorlint // net/http compares so too
+				panic(r)
+			}
+			a.deps.Log.ErrorContext(c.Request().Context(), "panic in a request", "path", c.Path(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			if w, ok := c.Response().(*echo.Response); ok && w.Committed {
+				panic(http.ErrAbortHandler)
+			}
+			err = panicked(r)
 		}()
 		return next(c)
 	}

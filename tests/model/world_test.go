@@ -191,17 +191,19 @@ func (w *world) together(views ...[]message.Message) {
 	wg.Wait()
 }
 
-// keyed sends one request several times under one key, at once and afterwards.
+// keyed sends one request several times under one key, at once and afterwards,
+// to either gateway.
 func (w *world) keyed(view []message.Message) {
-	g := w.gate()
 	key := w.newID()
 	answers := make([]*gateway.Answer, 3)
 	var wg sync.WaitGroup
 	for i := range 2 {
-		wg.Go(func() { answers[i] = w.send(g, view, normal, key) })
+		g := w.gate()
+		how := []int{normal, cut, gone}[w.rng.IntN(3)]
+		wg.Go(func() { answers[i] = w.send(g, view, how, key) })
 	}
 	wg.Wait()
-	answers[2] = w.send(g, view, normal, key)
+	answers[2] = w.send(w.gate(), view, normal, key)
 	var first *gateway.Answer
 	for _, a := range answers {
 		switch {
@@ -282,6 +284,8 @@ func (w *world) refused(err error, how int) {
 		require.ErrorIs(w.t, err, errEngine)
 	case gateway.Interrupted:
 		require.NotEqual(w.t, normal, how, "%v", err)
+	case gateway.Overloaded:
+		require.ErrorContains(w.t, err, "another gateway answered this request")
 	case gateway.Closed:
 		w.counts.closed++
 	case gateway.LogDown:
@@ -324,8 +328,13 @@ func (w *world) check() {
 		}
 	}
 	generated := 0
+	keys := map[string]bool{}
 	for _, n := range tr.Turns {
 		c := n.Committed
+		if key := c.GetRequest().GetIdempotencyKey(); key != "" {
+			require.False(t, keys[key], "two turns answer one key")
+			keys[key] = true
+		}
 		s, ok := w.engine.journal[n.ID]
 		require.True(t, ok, "the engine never sampled turn %s", n.ID)
 		require.Equal(t, s.ids, event.IDs(nil, c.GetCompletion().GetIds()), "sampled ids are stored as they are")
