@@ -113,11 +113,21 @@ func (s *Session) add(t *tree.Turn) error {
 			return err
 		}
 		s.heads[n.head] = h
+		for _, d := range conv.GetDefinitions() {
+			s.index += len(d.GetContent())
+		}
 	}
 	for _, c := range n.answer.Calls {
 		if c.ModelID != "" {
 			s.modelIDs[c.ID] = c.ModelID
 		}
+	}
+	if len(s.nodes) == 0 {
+		s.index += indexBase
+	}
+	s.index += indexTurn + len(conv.GetAnswer())
+	for _, raw := range conv.GetMessages() {
+		s.index += len(raw)
 	}
 	body := string(t.Committed.GetRequest().GetBodyHash())
 	s.bodies[body] = append(s.bodies[body], t)

@@ -116,21 +116,30 @@ func (s *Store) acquire(id string) *item {
 	return it
 }
 
+// release also forgets a session that was never opened: asking for what does
+// not exist must not push out what does.
 func (s *Store) release(it *item) {
-	size := 0
-	_ = it.session.View(func(t *tree.Tree) error { size = t.Bytes(); return nil })
+	size, opened := it.session.size()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	it.users--
 	s.bytes += size - it.bytes
 	it.bytes = size
+	if it.users == 0 && !opened {
+		s.remove(it)
+	}
 	for e := s.order.Back(); e != nil && s.bytes > s.limit; {
 		old := e.Value.(*item)
 		e = e.Prev()
 		if old.users == 0 {
-			s.order.Remove(old.element)
-			delete(s.items, old.session.id)
-			s.bytes -= old.bytes
+			s.remove(old)
 		}
 	}
+}
+
+// remove needs mu.
+func (s *Store) remove(it *item) {
+	s.order.Remove(it.element)
+	delete(s.items, it.session.id)
+	s.bytes -= it.bytes
 }

@@ -283,3 +283,11 @@ func TestASilentEngineDoesNotLeaveTheClientWithoutBytes(t *testing.T) {
 	}
 	require.Len(t, w.turns(), 3)
 }
+
+// TestNullIsAsGoodAsAbsent: 21.
+func TestNullIsAsGoodAsAbsent(t *testing.T) {
+	w := newWorld(t, mock.Always(mock.Say("Fine.")), options{Wire: "vllm"})
+	r, _ := w.served([]object{user("Hello.")}, object{"logprobs": true, "top_logprobs": nil, "stop": nil, "n": nil, "seed": nil})
+	content, _ := r.at("choices.0.logprobs.content").([]any)
+	require.Len(t, content, event.Count(w.last().Committed.GetCompletion().GetIds()))
+}

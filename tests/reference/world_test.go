@@ -52,6 +52,8 @@ type options struct {
 	// longest generation.
 	MaxBody             int64
 	PingEvery, Generate time.Duration
+	// CacheBytes replaces the gateway's.
+	CacheBytes int
 	// Limits are the session's.
 	Limits *event.Limits
 	// NonCanonical is the share of tokens that are sampled in another split.
@@ -137,6 +139,9 @@ func (w *world) serve() (*gateway.Gateway, string) {
 	cfg := gateway.Default()
 	if w.opt.Generate > 0 {
 		cfg.GenerateTimeout = w.opt.Generate
+	}
+	if w.opt.CacheBytes > 0 {
+		cfg.CacheBytes = w.opt.CacheBytes
 	}
 	g, err := gateway.New(cfg, gateway.Deps{
 		Journal: w.log, Models: gateway.NewModels(w.model), Keys: gateway.NewKeys([]byte("seed"), adminKey),
