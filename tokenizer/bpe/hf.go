@@ -154,18 +154,29 @@ func (d *definition) readAdded(raw string) error {
 	if err := strict([]byte(raw), &list, "added_tokens"); err != nil {
 		return err
 	}
+	stripped, white := "", ""
 	for _, a := range list {
+		if a.RStrip {
+			stripped = a.Content
+		}
+		if strings.TrimLeftFunc(a.Content, isWhite) != a.Content {
+			white = a.Content
+		}
 		switch {
+		case a.Normalized && (a.LStrip || a.RStrip):
+			return unsupported("lstrip or rstrip of the added token %q, which is normalized", a.Content)
 		case a.SingleWord:
 			return unsupported("single_word of the added token %q", a.Content)
-		case a.LStrip:
-			return unsupported("lstrip of the added token %q", a.Content)
-		case a.RStrip:
-			return unsupported("rstrip of the added token %q", a.Content)
 		case a.ID > maxID:
 			return unsupported("the id %d of the added token %q", a.ID, a.Content)
 		}
-		d.added = append(d.added, addedToken{tokenizer.AddedToken{ID: a.ID, Content: a.Content, Special: a.Special}, a.Normalized})
+		d.added = append(d.added, addedToken{
+			AddedToken: tokenizer.AddedToken{ID: a.ID, Content: a.Content, Special: a.Special},
+			normalized: a.Normalized, leftStrip: a.LStrip, rightStrip: a.RStrip,
+		})
+	}
+	if stripped != "" && white != "" {
+		return unsupported("rstrip of the added token %q beside %q, which begins with white space", stripped, white)
 	}
 	return nil
 }

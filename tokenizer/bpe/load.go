@@ -37,12 +37,6 @@ type definition struct {
 	alphabet bool
 }
 
-// addedToken is an added token and the flags that decide how it is found.
-type addedToken struct {
-	tokenizer.AddedToken
-	normalized bool
-}
-
 // fingerprint identifies what a definition computes: the files that it came
 // from, and the version of this code.
 func fingerprint(parts ...[]byte) string {
@@ -77,7 +71,7 @@ func (d *definition) build(fingerprint string) (*Tokenizer, error) {
 // addTokens enters the added tokens. One may also be in the model, under the
 // same id.
 func (t *Tokenizer) addTokens(d *definition) error {
-	var raw, normalized []tokenizer.AddedToken
+	var raw, normalized []addedToken
 	for _, a := range d.added {
 		bytes := a.Content
 		if d.alphabet {
@@ -97,9 +91,9 @@ func (t *Tokenizer) addTokens(d *definition) error {
 		t.added = append(t.added, a.AddedToken)
 		if a.normalized {
 			a.Content = t.normalForm(a.Content)
-			normalized = append(normalized, a.AddedToken)
+			normalized = append(normalized, a)
 		} else {
-			raw = append(raw, a.AddedToken)
+			raw = append(raw, a)
 		}
 	}
 	slices.SortFunc(t.added, func(a, b tokenizer.AddedToken) int { return int(a.ID) - int(b.ID) })

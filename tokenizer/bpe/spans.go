@@ -16,15 +16,15 @@ func (t *Tokenizer) EncodeSpans(text string) []tokenizer.Span {
 	spans := make([]tokenizer.Span, 0, len(text)/3+8)
 	w := t.work()
 	for i := 0; i < len(text); {
-		tok, at := t.raw.next(text, i)
-		if i < at {
-			spans = t.gapSpans(w, spans, text, i, at)
+		tok, start, end := t.raw.next(text, i)
+		if i < start {
+			spans = t.gapSpans(w, spans, text, i, start)
 		}
 		if tok == nil {
 			break
 		}
-		i = at + len(tok.Content)
-		spans = append(spans, tokenizer.Span{ID: tok.ID, Start: at, End: i})
+		spans = append(spans, tokenizer.Span{ID: tok.ID, Start: start, End: end})
+		i = end
 	}
 	t.works.Put(w)
 	return spans

@@ -1,6 +1,7 @@
 package bpe
 
 import (
+	"strings"
 	"unicode/utf8"
 
 	"turnlog.dev/tokenizer"
@@ -24,21 +25,33 @@ func (t *Tokenizer) StableCut(text string) int {
 }
 
 // addedBoundaries returns the end of the last added token that is certain, and
-// the place from which the rest of text may still grow into one.
+// the place from which the rest of text may still become a part of one.
 func addedBoundaries(added *trie, text string) (gap, hold int) {
+	hold = len(text)
 	for i := 0; i < len(text); {
 		tok, open := added.at(text, i)
-		switch {
-		case open:
-			return gap, i
-		case tok != nil:
-			i += len(tok.Content)
-			gap = i
-		default:
-			i++
+		end := i
+		if tok != nil {
+			end += len(tok.Content)
+			if tok.rightStrip {
+				end = len(text) - len(strings.TrimLeftFunc(text[end:], isWhite))
+				open = open || end == len(text) // more white space may follow
+			}
 		}
+		if open {
+			hold = i
+			break
+		}
+		if tok == nil {
+			i++
+			continue
+		}
+		i, gap = end, end
 	}
-	return gap, len(text)
+	if added.leftStrip { // a token at hold may take the white space before it
+		hold = gap + len(strings.TrimRightFunc(text[gap:hold], isWhite))
+	}
+	return gap, hold
 }
 
 // stableInGap is StableCut for the text after the last raw added token.

@@ -100,13 +100,13 @@ func (t *Tokenizer) Encode(dst []uint32, text string) []uint32 {
 	text = tokenizer.Repair(text)
 	w := t.work()
 	for i := 0; i < len(text); {
-		tok, at := t.raw.next(text, i)
-		dst = t.gap(w, dst, text[i:at])
+		tok, start, end := t.raw.next(text, i)
+		dst = t.gap(w, dst, text[i:start])
 		if tok == nil {
 			break
 		}
 		dst = append(dst, tok.ID)
-		i = at + len(tok.Content)
+		i = end
 	}
 	t.works.Put(w)
 	return dst
@@ -133,13 +133,13 @@ func (t *Tokenizer) gap(w *work, dst []uint32, text string) []uint32 {
 		return t.words(w, dst, text)
 	}
 	for i := 0; i < len(text); {
-		tok, at := t.normalized.next(text, i)
-		dst = t.words(w, dst, text[i:at])
+		tok, start, end := t.normalized.next(text, i)
+		dst = t.words(w, dst, text[i:start])
 		if tok == nil {
 			break
 		}
 		dst = append(dst, tok.ID)
-		i = at + len(tok.Content)
+		i = end
 	}
 	return dst
 }

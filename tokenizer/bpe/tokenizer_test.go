@@ -223,22 +223,22 @@ func TestWhatIsNotImplementedIsRefusedByName(t *testing.T) {
 	}
 	byteLevel := `{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}`
 	for name, c := range map[string]struct{ key, value, says string }{
-		"unigram":             {"model", `{"type": "Unigram", "vocab": [], "unk_id": 0}`, "Unigram"},
-		"wordpiece":           {"model", `{"type": "WordPiece", "vocab": {}}`, "WordPiece"},
-		"NFKC":                {"normalizer", `{"type": "NFKC"}`, "NFKC"},
-		"lower case":          {"normalizer", `{"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]}`, "Lowercase"},
-		"replace":             {"normalizer", `{"type": "Replace", "pattern": {"String": " "}, "content": "▁"}`, "Replace"},
-		"another pattern":     {"pre_tokenizer", `{"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "\\w+"}, "behavior": "Isolated", "invert": false}, ` + byteLevel + `]}`, `\w+`},
-		"another behaviour":   {"pre_tokenizer", `{"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "` + strings.ReplaceAll(bpe.PatternQwen, `\`, `\\`) + `"}, "behavior": "MergedWithNext", "invert": false}, ` + byteLevel + `]}`, "MergedWithNext"},
-		"metaspace":           {"pre_tokenizer", `{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}`, "Metaspace"},
-		"prefix space":        {"pre_tokenizer", `{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}`, "add_prefix_space"},
-		"no pre-tokenizer":    {"pre_tokenizer", `null`, "pre-tokenizers"},
-		"another decoder":     {"decoder", `{"type": "WordPiece", "prefix": "##", "cleanup": true}`, "WordPiece"},
-		"single words":        {"added_tokens", added("single_word"), "single_word"},
-		"left stripped":       {"added_tokens", added("lstrip"), "lstrip"},
-		"right stripped":      {"added_tokens", added("rstrip"), "rstrip"},
-		"a new setting":       {"added_tokens", added("magic"), "magic"},
-		"a setting of a step": {"normalizer", `{"type": "Prepend", "prepend": "▁", "scheme": 1}`, "scheme"},
+		"unigram":              {"model", `{"type": "Unigram", "vocab": [], "unk_id": 0}`, "Unigram"},
+		"wordpiece":            {"model", `{"type": "WordPiece", "vocab": {}}`, "WordPiece"},
+		"NFKC":                 {"normalizer", `{"type": "NFKC"}`, "NFKC"},
+		"lower case":           {"normalizer", `{"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]}`, "Lowercase"},
+		"replace":              {"normalizer", `{"type": "Replace", "pattern": {"String": " "}, "content": "▁"}`, "Replace"},
+		"another pattern":      {"pre_tokenizer", `{"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "\\w+"}, "behavior": "Isolated", "invert": false}, ` + byteLevel + `]}`, `\w+`},
+		"another behaviour":    {"pre_tokenizer", `{"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "` + strings.ReplaceAll(bpe.PatternQwen, `\`, `\\`) + `"}, "behavior": "MergedWithNext", "invert": false}, ` + byteLevel + `]}`, "MergedWithNext"},
+		"metaspace":            {"pre_tokenizer", `{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}`, "Metaspace"},
+		"prefix space":         {"pre_tokenizer", `{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}`, "add_prefix_space"},
+		"no pre-tokenizer":     {"pre_tokenizer", `null`, "pre-tokenizers"},
+		"another decoder":      {"decoder", `{"type": "WordPiece", "prefix": "##", "cleanup": true}`, "WordPiece"},
+		"single words":         {"added_tokens", added("single_word"), "single_word"},
+		"stripped, normalized": {"added_tokens", strings.Replace(added("lstrip"), `"normalized": false`, `"normalized": true`, 1), "lstrip"},
+		"stripped and white":   {"added_tokens", `[{"id": 0, "content": "!", "rstrip": true}, {"id": 7990, "content": "\n\n"}]`, "white space"},
+		"a new setting":        {"added_tokens", added("magic"), "magic"},
+		"a setting of a step":  {"normalizer", `{"type": "Prepend", "prepend": "▁", "scheme": 1}`, "scheme"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := bpe.Load(patched(t, map[string]json.RawMessage{c.key: json.RawMessage(c.value)}))

@@ -84,7 +84,8 @@ PIECES = [
     "가",
     "\u1161",
 ]
-texts = PHRASES + [""] + ["".join(R.choice(PIECES) for _ in range(R.randrange(1, 14))) for _ in range(90)]
+AROUND = ["a \n<|im_end|>\n\n b", "<|im_end|> <think> <tool_call>  </think>\u3000<tool_call>", " <think>", "<|im_end|> ", "x\u00a0<tool_call>\u2003<|im_end|>y"]
+texts = PHRASES + AROUND + [""] + ["".join(R.choice(PIECES) for _ in range(R.randrange(1, 14))) for _ in range(90)]
 
 DEEPSEEK = [
     r"\p{N}{1,3}",
@@ -163,6 +164,9 @@ def characters(prefixed, joined):
 
 
 normalized = [dict(a, normalized=a["content"] in ("<think>", "</think>")) for a in demo["added_tokens"]]
+stripped = [
+    dict(a, rstrip=a["content"] in ("<|im_end|>", "<tool_call>"), lstrip=a["content"] in ("<think>", "<tool_call>")) for a in demo["added_tokens"]
+]
 patches = {
     "qwen3": {},
     "cl100k": {"normalizer": None, "pre_tokenizer": pre(split(CL100K, "Removed", True))},
@@ -171,6 +175,7 @@ patches = {
     "gpt2": {"pre_tokenizer": pre(use_regex=True)},
     "deepseek": {"normalizer": None, "pre_tokenizer": pre(*map(split, DEEPSEEK))},
     "normalized added tokens": {"added_tokens": normalized},
+    "stripped added tokens": {"added_tokens": stripped},
     "whole words": {"model": dict(demo["model"], ignore_merges=True, merges=demo["model"]["merges"][:2000])},
 }
 golden = {"texts": texts, "patched": [], "whole": []}
