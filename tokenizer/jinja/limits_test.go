@@ -71,6 +71,14 @@ func TestNothingExhaustsTheProcess(t *testing.T) {
 	}
 }
 
+func TestTheDefaultsStopATemplateThatNeverEnds(t *testing.T) {
+	loop := "{% for i in range(100000) %}"
+	_, err := render(t, loop+loop+loop+"{% break %}{% endfor %}{% break %}{% endfor %}{% endfor %}", nil, jinja.Limits{})
+	require.ErrorIs(t, err, jinja.ErrMemory)
+	_, err = render(t, "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", nil, jinja.Limits{})
+	require.ErrorIs(t, err, jinja.ErrDepth)
+}
+
 func TestARenderSaysWhatItTook(t *testing.T) {
 	out, err := render(t, "{% for i in range(100) %}{{ 'x' * 10 }}{% endfor %}", nil, jinja.Limits{})
 	require.NoError(t, err)
