@@ -65,7 +65,7 @@ type options struct {
 type world struct {
 	t       *testing.T
 	opt     options
-	log     *mem.Journal
+	log     journal.Journal
 	engine  *mock.Server
 	model   *gateway.Model
 	gateway *gateway.Gateway
@@ -321,16 +321,19 @@ func eventually(t *testing.T, ok func() bool, what string) {
 	require.Eventually(t, ok, 20*time.Second, time.Millisecond, what)
 }
 
-// check compares the log with what the engine sampled.
 func (w *world) check() {
-	if w.t.Failed() {
-		return
+	if !w.t.Failed() {
+		w.checkSession(session)
 	}
+}
+
+// checkSession compares the log with what the engine sampled.
+func (w *world) checkSession(id string) {
 	sampled := map[string]mock.Sampled{}
 	for _, s := range w.engine.Journal().All() {
 		sampled[s.Request] = s
 	}
-	for _, n := range w.turns() {
+	for _, n := range w.tree(id).Turns {
 		s, ok := sampled[n.ID]
 		require.True(w.t, ok, "turn %s was never sampled", n.ID)
 		c := n.Committed.GetCompletion()
