@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"time"
@@ -71,6 +72,8 @@ type Model struct {
 	// format has no parser here; answers are then given whole.
 	Parser   string   `yaml:"parser,omitempty"`
 	Backends []string `yaml:"backends,omitempty"`
+	// APIKeyFile holds the key that the backends ask for.
+	APIKeyFile string `yaml:"api_key_file,omitempty"`
 	// Concurrency bounds the requests that one backend gets at a time.
 	Concurrency int            `yaml:"concurrency,omitempty"`
 	Sampling    SamplingPolicy `yaml:"sampling,omitempty"`
@@ -187,7 +190,7 @@ func (c Config) Validate() error {
 	check(c.Log.Durability != "cluster" || c.Log.URL != "", "log.url", "durability cluster needs the URLs of three NATS servers")
 	check(c.Log.Durability == "dev" || c.Log.URL == "" || len(c.Log.Monitor) > 0, "log.monitor",
 		"durability %s needs the servers' monitoring addresses, which show how they sync", c.Log.Durability)
-	check(c.Log.Streams >= 1 && c.Log.Streams <= 64, "log.streams", "must be from 1 to 64")
+	check(c.Log.Streams >= 1 && c.Log.Streams <= 64 && c.Log.Streams&(c.Log.Streams-1) == 0, "log.streams", "must be a power of two up to 64")
 	check(c.Log.MaxBytes >= 0, "log.max_bytes", "must not be negative")
 	check(len(c.Models) > 0, "models", "at least one is needed")
 	names := map[string]bool{}
@@ -201,6 +204,11 @@ func (c Config) Validate() error {
 			"%q: it can only be engine, for sglang and vllm", m.Parser)
 		check(slices.Contains(Engines, m.Engine), key+".engine", "%q is none of %v", m.Engine, Engines)
 		check(m.Engine == "mock" || len(m.Backends) > 0, key+".backends", "engine %s needs at least one URL", m.Engine)
+		for _, b := range m.Backends {
+			u, err := url.Parse(b)
+			check(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", key+".backends", "%q is not http://HOST:PORT", b)
+			check(err != nil || u.User == nil, key+".backends", "a key in an address would be shown wherever the address is: use api_key_file")
+		}
 		check(m.ContextLength >= 0, key+".context_length", "must not be negative")
 	}
 	check(c.Exporter.Partial == "drop" || c.Exporter.Partial == "export", "exporter.partial", "%q is neither drop nor export", c.Exporter.Partial)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
@@ -27,8 +29,8 @@ type Source struct {
 	Flags *pflag.FlagSet
 }
 
-// Load reads a configuration over the defaults and validates it. The error
-// lists all faults.
+// Load reads a configuration over the defaults. The error lists all faults of
+// reading; Validate finds those of what was read.
 func Load(src Source) (Config, error) {
 	c := Default()
 	if src.File != "" {
@@ -68,10 +70,7 @@ func Load(src Source) (Config, error) {
 			}
 		}
 	}
-	if len(faults) > 0 {
-		return c, errors.Join(faults...)
-	}
-	return c, c.Validate()
+	return c, errors.Join(faults...)
 }
 
 // otherEnv are variables of ours that are no configuration keys.
@@ -86,8 +85,12 @@ func AddFlags(flags *pflag.FlagSet) {
 	}
 }
 
-// YAML returns the configuration as a file that Load reads.
+// YAML returns the configuration as a file that Load reads; a password in an
+// address is not shown.
 func (c Config) YAML() ([]byte, error) {
+	if u, err := url.Parse(c.Log.URL); err == nil && c.Log.URL != "" {
+		c.Log.URL = u.Redacted()
+	}
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
@@ -101,8 +104,14 @@ func (c Config) YAML() ([]byte, error) {
 func strict(raw []byte, into any) error {
 	d := yaml.NewDecoder(bytes.NewReader(raw))
 	d.KnownFields(true)
-	if err := d.Decode(into); err != nil && !errors.Is(err, io.EOF) {
+	if err := d.Decode(into); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
 		return err
+	}
+	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return errors.New("more than one document")
 	}
 	return nil
 }
@@ -125,6 +134,19 @@ func (l leaf) set(text string) error {
 		l.value.SetString(text)
 		return nil
 	}
+	if list, ok := l.value.Addr().Interface().(*[]string); ok && !strings.HasPrefix(strings.TrimSpace(text), "[") {
+		// A,B is as good as [A, B].
+		*list = strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
+		return nil
+	}
+	if d, ok := l.value.Addr().Interface().(*time.Duration); ok {
+		parsed, err := time.ParseDuration(text)
+		if err != nil {
+			return fmt.Errorf("%q is no duration, such as 30s or 5m", text)
+		}
+		*d = parsed
+		return nil
+	}
 	fresh := reflect.New(l.value.Type())
 	if err := strict([]byte(text), fresh.Interface()); err != nil {
 		return fmt.Errorf("%q: %w", text, err)
@@ -135,8 +157,11 @@ func (l leaf) set(text string) error {
 
 // text is the value as help shows it.
 func (l leaf) text() string {
-	if l.value.Kind() == reflect.Slice && l.key == "models" {
+	if l.key == "models" {
 		return "the demo model"
+	}
+	if list, ok := l.value.Interface().([]string); ok {
+		return strings.Join(list, ",")
 	}
 	return fmt.Sprint(l.value.Interface())
 }

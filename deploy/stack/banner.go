@@ -16,7 +16,7 @@ func (s *Stack) banner(l *logs) {
 	}
 	where := s.cfg.Log.URL
 	if l.embedded {
-		where = fmt.Sprintf("%s/log, room for %s", s.cfg.Data, size(l.maxBytes))
+		where = fmt.Sprintf("%s/log, room for %s", s.cfg.Data, size(l.room.streams))
 	}
 	line("  log        %s (durability %s)", where, s.cfg.Log.Durability)
 	if s.roles.Exporter {
@@ -26,7 +26,7 @@ func (s *Stack) banner(l *logs) {
 		m := s.cfg.Models[0]
 		line("  model      %s (%s)", m.Name, m.Engine)
 		line("\nTry it:")
-		line(`  KEY=$(curl -s http://%s/sessions -H "Authorization: Bearer $(cat %s)" -d '{"session":"try-1"}' | sed 's/.*"key":"\([^"]*\)".*/\1/')`, s.addr, s.cfg.AdminFile())
+		line(`  KEY=$(curl -s http://%s/sessions -H "Authorization: Bearer $(cat %s)" -d '{}' | sed 's/.*"key":"\([^"]*\)".*/\1/')`, s.addr, s.cfg.AdminFile())
 		line(`  curl -s http://%s/v1/chat/completions -H "Authorization: Bearer $KEY" -d '{"model":"%s","messages":[{"role":"user","content":"Hello"}]}'`, s.addr, m.Name)
 		line("\nCtrl-C stops it.")
 	}

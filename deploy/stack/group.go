@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 )
 
-// stopTimeout bounds how long one part may take to stop.
-const stopTimeout = 20 * time.Second
+// stopTimeout bounds how long one part may take to stop: more than the gateway
+// needs to drain.
+const stopTimeout = drainTimeout + abortTimeout + 10*time.Second
+
+// maxParts is how many parts a group can hold.
+const maxParts = 16
 
 // part is something that runs until its context ends.
 type part struct {
@@ -22,7 +25,6 @@ type part struct {
 // group runs parts: started in order, each when the one before is ready, and
 // stopped in the reverse order, each when the one after has ended.
 type group struct {
-	log     *slog.Logger
 	running []*running
 	ended   chan *running // buffered: one for each part
 }
@@ -35,9 +37,7 @@ type running struct {
 	told   bool // its error has been returned
 }
 
-func newGroup(log *slog.Logger, size int) *group {
-	return &group{log: log, ended: make(chan *running, size)}
-}
+func newGroup() *group { return &group{ended: make(chan *running, maxParts)} }
 
 // start runs a part and waits until it is ready, or has ended.
 func (g *group) start(ctx context.Context, p part) error {

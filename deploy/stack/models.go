@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 
@@ -177,8 +178,17 @@ func (s *Stack) replicas(ctx context.Context, g *group, c config.Model, tok toke
 		}
 		kind, backends = "sglang", []string{url}
 	}
+	cfg := wire.Config{}
+	if c.APIKeyFile != "" {
+		key, err := os.ReadFile(c.APIKeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("api_key_file: %w", err)
+		}
+		cfg.APIKey = strings.TrimSpace(string(key))
+	}
 	for _, url := range backends {
-		e, err := newEngine(kind, c.Parser == "engine", url)
+		cfg.URL = url
+		e, err := newEngine(kind, c.Parser == "engine", cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -188,8 +198,7 @@ func (s *Stack) replicas(ctx context.Context, g *group, c config.Model, tok toke
 	return list, nil
 }
 
-func newEngine(kind string, parses bool, url string) (engine.Engine, error) {
-	cfg := wire.Config{URL: url}
+func newEngine(kind string, parses bool, cfg wire.Config) (engine.Engine, error) {
 	switch kind {
 	case "sglang":
 		return sglang.New(sglang.Config{Config: cfg, Parser: parses})

@@ -18,7 +18,8 @@ type Logs struct {
 	Registry            *registry.Stored
 }
 
-// WithLogs opens the logs of a configuration for as long as fn takes. An
+// WithLogs opens the logs of a configuration for as long as fn takes; it makes
+// and changes nothing. An
 // embedded log can be open in one process at a time: stop the other, or give it
 // an address with log.listen and use that as log.url.
 func WithLogs(ctx context.Context, cfg config.Config, log *slog.Logger, fn func(Logs) error) (err error) {
@@ -26,13 +27,12 @@ func WithLogs(ctx context.Context, cfg config.Config, log *slog.Logger, fn func(
 	if err != nil {
 		return err
 	}
-	g := newGroup(s.opt.Log, maxParts)
+	g := newGroup()
 	defer func() { err = errors.Join(err, g.stop()) }()
-	l, err := s.openLog(ctx, g)
+	l, err := s.openLogs(ctx, g, reading)
 	if err != nil {
 		return err
 	}
-	defer l.close()
 	conn, err := l.dial("reader")
 	if err != nil {
 		return err

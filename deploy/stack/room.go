@@ -17,8 +17,8 @@ type room struct {
 	// streams is what its streams share, server what the server allows. The
 	// server must have room for the streams as they were at the last start,
 	// until they have been given their new sizes.
-	streams, server int64
-	file            string
+	streams, server, last int64
+	file                  string
 }
 
 // openRoom settles the space for the log in a data folder. Without a wish it is
@@ -26,32 +26,35 @@ type room struct {
 // limits moved with every file on the disk would be full by surprise.
 func openRoom(data string, wish int64) (room, error) {
 	r := room{file: filepath.Join(data, "log.room"), streams: wish}
-	var last int64
 	text, err := os.ReadFile(r.file)
 	switch {
 	case err == nil:
-		if last, err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err != nil || last <= 0 {
+		if r.last, err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err != nil || r.last <= 0 {
 			return r, fmt.Errorf("%s should hold a number of bytes; remove it to have the room settled again", r.file)
 		}
 	case !errors.Is(err, fs.ErrNotExist):
 		return r, err
 	}
-	if r.streams == 0 {
-		r.streams = last
-	}
+	r.streams = or(r.streams, r.last)
 	if r.streams == 0 {
 		if r.streams, err = natsd.DefaultMaxBytes(data); err != nil {
 			return r, err
 		}
 	}
-	r.server = max(r.streams, last)
-	return r, os.WriteFile(r.file, []byte(strconv.FormatInt(r.server, 10)+"\n"), 0o644)
+	r.server = max(r.streams, r.last)
+	return r, nil
 }
 
-// settled says that the streams have their sizes.
-func (r room) settled() error {
-	if r.server == r.streams {
+// remember notes what the server allows. The folder must be locked.
+func (r *room) remember() error { return r.write(r.server) }
+
+// settled notes that the streams have their sizes.
+func (r *room) settled() error { return r.write(r.streams) }
+
+func (r *room) write(n int64) error {
+	if n == r.last {
 		return nil
 	}
-	return os.WriteFile(r.file, []byte(strconv.FormatInt(r.streams, 10)+"\n"), 0o644)
+	r.last = n
+	return writeFile(r.file, strconv.FormatInt(n, 10)+"\n")
 }

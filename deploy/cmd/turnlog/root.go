@@ -51,8 +51,12 @@ func configured(cmd *cobra.Command, do func(cmd *cobra.Command, cfg config.Confi
 				_, err = cmd.OutOrStdout().Write(text)
 			}
 			return err
-		case *check:
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "the configuration is valid")
+		}
+		if err := stack.Check(cfg); err != nil {
+			return err
+		}
+		if *check {
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "the configuration is valid")
 			return err
 		}
 		return do(cmd, cfg)

@@ -122,14 +122,14 @@ type shownTurn struct {
 }
 
 func showCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "show", Short: "Show a session as a tree of turns"}
-	id := cmd.Flags().String("session", "", "the session")
-	return configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
+	cmd := &cobra.Command{Use: "show SESSION", Short: "Show a session as a tree of turns"}
+	out := configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
+		id := cmd.Flags().Arg(0)
 		c, err := newClient(cfg)
 		if err != nil {
 			return err
 		}
-		body, err := c.get(cmd.Context(), "/sessions/"+url.PathEscape(*id))
+		body, err := c.get(cmd.Context(), "/sessions/"+url.PathEscape(id))
 		if err != nil {
 			return err
 		}
@@ -158,6 +158,8 @@ func showCommand() *cobra.Command {
 		printTurns(out, children, "", "")
 		return nil
 	})
+	out.Args = cobra.ExactArgs(1)
+	return out
 }
 
 // printTurns draws what continues a turn: a line of turns stays at one depth,

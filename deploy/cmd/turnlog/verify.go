@@ -69,6 +69,9 @@ func verifyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(*sel.sessions) > 0 && report.Events == 0 {
+				return fmt.Errorf("verify: the log holds no event of %v", *sel.sessions)
+			}
 			out := cmd.OutOrStdout()
 			for _, f := range report.Findings {
 				fmt.Fprintln(out, f)

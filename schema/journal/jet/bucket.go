@@ -15,6 +15,7 @@ type BucketConfig struct {
 	Tenant, Name string
 	Replicas     int
 	MaxBytes     int64
+	Existing     Existing
 }
 
 // Bucket is a table on the log's server. Its values can be made again from the
@@ -31,9 +32,18 @@ func (c *Conn) OpenBucket(ctx context.Context, cfg BucketConfig) (*Bucket, error
 	}
 	b := &Bucket{name: "tl-" + cfg.Tenant + "-" + cfg.Name}
 	var err error
-	b.kv, err = c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: b.name, History: 1, Replicas: cfg.Replicas, MaxBytes: cfg.MaxBytes, Storage: jetstream.FileStorage,
-	})
+	if cfg.Existing != SetLimits {
+		b.kv, err = c.js.KeyValue(ctx, b.name)
+	}
+	missing := errors.Is(err, jetstream.ErrBucketNotFound)
+	switch {
+	case missing && cfg.Existing == ReadOnly:
+		return nil, fmt.Errorf("%w: no bucket %s", ErrNoLog, b.name)
+	case missing, cfg.Existing == SetLimits:
+		b.kv, err = c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: b.name, History: 1, Replicas: cfg.Replicas, MaxBytes: cfg.MaxBytes, Storage: jetstream.FileStorage,
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("journal: bucket %s: %w", b.name, err)
 	}

@@ -33,6 +33,8 @@ type Config struct {
 	Replicas int
 	// MaxBytes is the room for all streams together. The log is full beyond it.
 	MaxBytes int64
+	// Existing says what becomes of streams that are there with other limits.
+	Existing Existing
 	// MaxEvent is the largest message in bytes: a packed body and its headers.
 	MaxEvent int
 	// MaxConsumers bounds the positions and followers of each stream.
@@ -44,6 +46,22 @@ type Config struct {
 	// another takes its place.
 	Takeover time.Duration
 }
+
+// Existing says how Open treats a log that exists.
+type Existing string
+
+// What Open does. In all cases everything but the limits must agree.
+const (
+	// SetLimits gives its streams the limits of the configuration.
+	SetLimits Existing = ""
+	// KeepLimits leaves the limits as they are, and makes what is missing.
+	KeepLimits Existing = "keep"
+	// ReadOnly changes nothing, and fails with ErrNoLog where nothing is.
+	ReadOnly Existing = "read_only"
+)
+
+// ErrNoLog says that there is no log to read.
+var ErrNoLog = errors.New("journal: there is no log")
 
 // DefaultConfig is one stream on one server, for a tenant's log of a kind.
 func DefaultConfig(tenant string, kind Kind) Config {

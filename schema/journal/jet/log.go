@@ -68,7 +68,7 @@ func (c *Conn) Open(ctx context.Context, cfg Config) (*Log, error) {
 	}
 	l := &Log{conn: c, cfg: cfg}
 	for n := range cfg.Streams {
-		handle, err := c.ensure(ctx, cfg.stream(n))
+		handle, err := c.ensure(ctx, cfg.Existing, cfg.stream(n))
 		if err != nil {
 			return nil, err
 		}
@@ -124,9 +124,12 @@ func epoch() string {
 }
 
 // ensure returns the stream, made if missing.
-func (c *Conn) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
+func (c *Conn) ensure(ctx context.Context, how Existing, want jetstream.StreamConfig) (jetstream.Stream, error) {
 	found, err := c.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if how == ReadOnly {
+			return nil, fmt.Errorf("%w: no stream %s", ErrNoLog, want.Name)
+		}
 		found, err = c.js.CreateStream(ctx, want)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // made by another, just now
 			found, err = c.js.Stream(ctx, want.Name)
@@ -139,7 +142,7 @@ func (c *Conn) ensure(ctx context.Context, want jetstream.StreamConfig) (jetstre
 	if err := agree(have, want); err != nil {
 		return nil, fmt.Errorf("journal: stream %s is not as configured: %w", want.Name, err)
 	}
-	if have.MaxBytes == want.MaxBytes && have.MaxConsumers == want.MaxConsumers && have.MaxMsgSize == want.MaxMsgSize {
+	if how != SetLimits || have.MaxBytes == want.MaxBytes && have.MaxConsumers == want.MaxConsumers && have.MaxMsgSize == want.MaxMsgSize {
 		return found, nil
 	}
 	have.MaxBytes, have.MaxConsumers, have.MaxMsgSize = want.MaxBytes, want.MaxConsumers, want.MaxMsgSize

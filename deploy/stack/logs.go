@@ -1,0 +1,222 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"turnlog.dev/deploy/config"
+	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/recorder/registry"
+	"turnlog.dev/schema/journal/jet"
+)
+
+// logs are the tenant's logs on one server. Each role has a connection of its
+// own, as it would in a process of its own.
+type logs struct {
+	cfg      config.Config
+	access   access
+	room     room
+	embedded bool
+	existing jet.Existing
+	synced   jet.SyncProof
+	dial     func(name string) (*jet.Conn, error)
+}
+
+// access is what a process wants of the logs.
+type access bool
+
+// A process that only reads makes nothing and changes nothing.
+const (
+	reading access = false
+	writing access = true
+)
+
+// openLogs starts the embedded server, if there is one, and prepares the
+// connections. They are closed after everything that is started later, and
+// before the server.
+func (s *Stack) openLogs(ctx context.Context, g *group, how access) (*logs, error) {
+	l := &logs{cfg: s.cfg, access: how, embedded: s.cfg.Log.URL == ""}
+	if len(s.cfg.Log.Monitor) > 0 {
+		l.synced = jet.Monitor(&http.Client{Timeout: headerTimeout}, s.cfg.Log.Monitor...)
+	}
+	opt := jet.Options{URL: s.cfg.Log.URL, Credentials: s.cfg.Log.Credentials, Logger: s.opt.Log}
+	if l.embedded {
+		srv, err := l.serve(ctx, g, s)
+		if err != nil {
+			return nil, err
+		}
+		opt.InProcess, l.synced = srv, srv.Synced
+	} else {
+		l.room.streams = or(s.cfg.Log.MaxBytes, defaultRemoteBytes)
+		// Another's log keeps its limits, unless new ones were asked for.
+		if s.cfg.Log.MaxBytes == 0 {
+			l.existing = jet.KeepLimits
+		}
+	}
+	if how == reading {
+		l.existing = jet.ReadOnly
+	}
+	conns := &connections{}
+	l.dial = func(name string) (*jet.Conn, error) {
+		opt := opt
+		opt.Name = "turnlog " + name
+		return conns.dial(opt)
+	}
+	return l, g.start(ctx, part{name: "log connections", run: conns.run})
+}
+
+func or(n, otherwise int64) int64 {
+	if n == 0 {
+		return otherwise
+	}
+	return n
+}
+
+// defaultRemoteBytes is the room on a server whose disk we cannot see.
+const defaultRemoteBytes = 64 << 30
+
+// serve runs the embedded server.
+func (l *logs) serve(ctx context.Context, g *group, s *Stack) (*natsd.Server, error) {
+	if err := openData(s.cfg.Data, l.access); err != nil {
+		return nil, err
+	}
+	var err error
+	if l.room, err = openRoom(s.cfg.Data, s.cfg.Log.MaxBytes); err != nil {
+		return nil, err
+	}
+	srv, err := natsd.New(natsd.Config{
+		Mode: natsd.Mode(s.cfg.Log.Durability), Dir: filepath.Join(s.cfg.Data, "log"),
+		Listen: s.cfg.Log.Listen, MaxBytes: l.room.server,
+	}, s.opt.Log)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.start(ctx, part{name: "log", run: srv.Run, ready: srv.Ready}); err != nil {
+		return nil, err
+	}
+	if l.access == writing {
+		// Now the folder is locked, and ours alone.
+		err = l.room.remember()
+	}
+	return srv, err
+}
+
+// settled says that the streams have the sizes of the configuration. Only a
+// process that opens them all knows that.
+func (l *logs) settled(r Roles) error {
+	if !l.embedded || r != All {
+		return nil
+	}
+	return l.room.settled()
+}
+
+// connections are closed when the part that holds them is stopped.
+type connections struct{ list []*jet.Conn }
+
+func (c *connections) dial(o jet.Options) (*jet.Conn, error) {
+	conn, err := jet.Dial(o)
+	if err == nil {
+		c.list = append(c.list, conn)
+	}
+	return conn, err
+}
+
+func (c *connections) run(ctx context.Context) error {
+	<-ctx.Done()
+	for _, conn := range c.list {
+		conn.Close()
+	}
+	return nil
+}
+
+// Shares of the room, in percent. Turns and trajectories have nearly all of it;
+// a little is left for dead letters and the registry.
+const (
+	turnsShare        = 49
+	trajectoriesShare = 47
+	deadLettersShare  = 2
+	registryShare     = 2
+)
+
+func (l *logs) share(percent int64) int64 { return l.room.streams / 100 * percent }
+
+func (l *logs) replicas() int {
+	if l.cfg.Log.Durability == "cluster" {
+		return 3
+	}
+	return 1
+}
+
+// open opens one of the tenant's logs on a connection, and makes sure that it
+// keeps what it promises.
+func (l *logs) open(ctx context.Context, c *jet.Conn, kind jet.Kind) (*jet.Log, error) {
+	cfg := jet.DefaultConfig(l.cfg.Tenant, kind)
+	cfg.Streams, cfg.Replicas, cfg.Existing = l.cfg.Log.Streams, l.replicas(), l.existing
+	cfg.MaxBytes = l.share(map[jet.Kind]int64{
+		jet.Turns: turnsShare, jet.Trajectories: trajectoriesShare, jet.DeadLetters: deadLettersShare,
+	}[kind])
+	log, err := c.Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := log.Intact(ctx); err != nil {
+		return nil, fmt.Errorf("%w; nothing was served from it. Look with turnlog verify, restore the folder from a backup, or begin anew in another one", err)
+	}
+	return log, log.Verify(ctx, jet.Mode(l.cfg.Log.Durability), l.synced)
+}
+
+// registry opens the table of the tenant's sessions.
+func (l *logs) registry(ctx context.Context, c *jet.Conn) (*registry.Stored, error) {
+	b, err := c.OpenBucket(ctx, jet.BucketConfig{
+		Tenant: l.cfg.Tenant, Name: "sessions", Replicas: l.replicas(), MaxBytes: l.share(registryShare), Existing: l.existing,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return registry.NewStored(b), nil
+}
+
+// dataMarker is a file that tells our data folders from others.
+const dataMarker = "turnlog-data"
+
+// openData takes a data folder that is ours, or, for writing, makes one. In
+// somebody else's folder nothing is touched.
+func openData(dir string, how access) error {
+	marker := filepath.Join(dir, dataMarker)
+	if _, err := os.Stat(marker); err == nil {
+		return nil
+	}
+	if how == reading {
+		return fmt.Errorf("data: %s is no data folder of turnlog: choose one with --data", dir)
+	}
+	// Prompts are nobody else's business.
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("data: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("data: %w", err)
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("data: %s holds other files (%s, ...) and no file %s: choose an empty folder with --data", dir, entries[0].Name(), dataMarker)
+	}
+	return writeFile(marker, "This folder belongs to turnlog.\n")
+}
+
+// writeFile writes a small file whole or not at all.
+func writeFile(path, text string) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".turnlog-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.WriteString(text)
+	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}

@@ -1,0 +1,76 @@
+package stack
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"turnlog.dev/deploy/config"
+	"turnlog.dev/exporter"
+	"turnlog.dev/gateway"
+	"turnlog.dev/gateway/httpapi"
+	"turnlog.dev/recorder"
+)
+
+// Check reports all faults of a configuration: its own, and those that each
+// module finds in its part.
+func Check(cfg config.Config) error {
+	rec, err := recorderConfig(cfg)
+	if err == nil {
+		err = rec.Validate()
+	}
+	faults := []error{cfg.Validate(), gatewayConfig(cfg).Validate(), httpConfig(cfg).Validate(), err, exporterConfig(cfg).Validate()}
+	for _, m := range cfg.Models {
+		for key, text := range map[string]string{"default": m.Sampling.Default, "override": m.Sampling.Override} {
+			if err := checkSampling(text); err != nil {
+				faults = append(faults, fmt.Errorf("config: model %s: sampling.%s: %w", m.Name, key, err))
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func checkSampling(text string) error {
+	if text == "" {
+		return nil
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &object); err != nil {
+		return err
+	}
+	_, err := gateway.ParseSampling([]byte(text))
+	return err
+}
+
+func gatewayConfig(cfg config.Config) gateway.Config {
+	g := cfg.Gateway
+	return gateway.Config{
+		Tenant: cfg.Tenant, Instance: g.Instance, CacheBytes: g.CacheBytes,
+		AppendTimeout: g.AppendTimeout, GenerateTimeout: g.GenerateTimeout, DefaultMaxTokens: g.DefaultMaxTokens,
+	}
+}
+
+func httpConfig(cfg config.Config) httpapi.Config {
+	return httpapi.Config{MaxBody: cfg.Gateway.MaxBody, PingEvery: cfg.Gateway.PingEvery}
+}
+
+func recorderConfig(cfg config.Config) (recorder.Config, error) {
+	c := recorder.DefaultConfig()
+	c.Worker.CacheBytes = cfg.Recorder.CacheBytes
+	if text := cfg.Recorder.Policy; text != "" {
+		if err := json.Unmarshal([]byte(text), &c.Worker.Policy); err != nil {
+			return c, fmt.Errorf("config: recorder.policy: %w", err)
+		}
+	}
+	return c, nil
+}
+
+func exporterConfig(cfg config.Config) exporter.Config {
+	e := cfg.Exporter
+	c := exporter.DefaultConfig()
+	c.Tenant = cfg.Tenant
+	c.Flush, c.RewardWait, c.GroupWait = e.Flush, e.RewardDeadline, e.GroupDeadline
+	c.Partial, c.Grades, c.Classes = e.Partial, e.Grades, e.Classes
+	c.MinTokens, c.MaxTokens, c.KeepTail, c.FileTokens = e.MinTokens, e.MaxTokens, e.KeepTail, e.FileTokens
+	return c
+}

@@ -1,0 +1,48 @@
+package jet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrDamaged says that the log has lost events that it had acknowledged.
+var ErrDamaged = errors.New("journal: the log is damaged")
+
+// Intact looks for what a damaged disk leaves behind: events missing inside a
+// stream, from which nothing is ever deleted, and followers that are further
+// than the stream's end. It costs one question to the server for each stream
+// and follower: ask it at the start.
+func (l *Log) Intact(ctx context.Context) error {
+	var errs []error
+	for _, s := range l.streams {
+		info, err := s.handle.Info(ctx)
+		if err != nil {
+			return fmt.Errorf("journal: stream %s: %w", s.name, unavailable(err))
+		}
+		if n := info.State.NumDeleted; n > 0 {
+			errs = append(errs, fmt.Errorf("%w: %d events are missing inside stream %s", ErrDamaged, n, s.name))
+		}
+		consumers := s.handle.ListConsumers(ctx)
+		for c := range consumers.Info() {
+			if c.Delivered.Stream > info.State.LastSeq {
+				errs = append(errs, fmt.Errorf("%w: stream %s ends at %d, but %s has seen %d",
+					ErrDamaged, s.name, info.State.LastSeq, c.Name, c.Delivered.Stream))
+			}
+		}
+		if err := consumers.Err(); err != nil {
+			return fmt.Errorf("journal: stream %s: %w", s.name, unavailable(err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Now is the server's time, which events are stamped with.
+func (l *Log) Now(ctx context.Context) (time.Time, error) {
+	info, err := l.streams[0].handle.Info(ctx)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("journal: the server's time: %w", unavailable(err))
+	}
+	return info.TimeStamp, nil
+}
