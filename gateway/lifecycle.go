@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -70,6 +71,10 @@ func (g *Gateway) Open(ctx context.Context, r OpenRequest) (Opened, error) {
 		if _, err := ParseSampling(raw); err != nil {
 			return Opened{}, Invalidf(name, "%s", err)
 		}
+	}
+	// A generation is not idleness, but the log says nothing while it lasts.
+	if idle := o.GetLimits().GetIdleSeconds(); idle > 0 && idle <= int64(g.cfg.GenerateTimeout.Seconds()) {
+		return Opened{}, Invalidf("limits.idle_seconds", "idle_seconds must be more than the longest generation, which is %.0f s here", g.cfg.GenerateTimeout.Seconds())
 	}
 	key := g.deps.Keys.Session(g.cfg.Tenant, r.Session)
 	o.KeyHash = keyHash(key)
@@ -144,7 +149,8 @@ func (g *Gateway) Close(ctx context.Context, sess, reason, detail string) error 
 }
 
 // Reward assigns a reward to a session or one of its turns. Without a revision
-// it gets the one after the highest.
+// it gets the one after the highest, or none of its own if it says what the
+// highest says: a caller that did not get its answer can say it again.
 func (g *Gateway) Reward(ctx context.Context, sess string, r *event.RewardAssigned) error {
 	if math.IsNaN(r.GetReward()) || math.IsInf(r.GetReward(), 0) {
 		return Invalidf("reward", "a reward must be a finite number")
@@ -155,12 +161,18 @@ func (g *Gateway) Reward(ctx context.Context, sess string, r *event.RewardAssign
 			return &Error{Kind: UnknownThing, Param: "turn", Message: fmt.Sprintf("the session has no turn %q", r.GetTurn())}
 		}
 		if next {
-			r.Revision = 1
+			var latest *event.RewardAssigned
 			for _, was := range t.Rewards {
-				if was.GetTurn() == r.GetTurn() {
-					r.Revision = max(r.Revision, was.GetRevision()+1)
+				if was.GetTurn() == r.GetTurn() && was.GetRevision() >= latest.GetRevision() {
+					latest = was
 				}
 			}
+			if latest != nil && latest.GetReward() == r.GetReward() && latest.GetSource() == r.GetSource() &&
+				bytes.Equal(latest.GetComponents(), r.GetComponents()) {
+				r.Revision = latest.GetRevision()
+				return errUnchanged
+			}
+			r.Revision = latest.GetRevision() + 1
 		}
 		ev.Body = &event.Event_RewardAssigned{RewardAssigned: r}
 		return nil
@@ -219,9 +231,7 @@ func (g *Gateway) View(ctx context.Context, sess string, fn func(*tree.Tree) err
 	})
 }
 
-var (
-	errUnchanged = errors.New("gateway: nothing to change")
-)
+var errUnchanged = errors.New("gateway: nothing to change")
 
 // limitError names the limit that a session has reached.
 type limitError string

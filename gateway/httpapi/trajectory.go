@@ -37,10 +37,10 @@ func (a *api) trajectory(c *echo.Context) error {
 	wait := time.Duration(0)
 	if text := c.QueryParam("wait"); text != "" {
 		s, err := strconv.ParseFloat(text, 64)
-		if err != nil || s < 0 {
+		if err != nil || !(s >= 0) {
 			return gateway.Invalidf("wait", "wait is a number of seconds")
 		}
-		wait = min(time.Duration(s*float64(time.Second)), maxWait)
+		wait = time.Duration(min(s, maxWait.Seconds()) * float64(time.Second))
 	}
 	var events uint64
 	err := a.deps.Gateway.View(ctx, sess, func(t *tree.Tree) error { events = t.Tip.Count; return nil })
