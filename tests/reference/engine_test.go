@@ -109,7 +109,7 @@ func TestTextLeavesWhileTheEngineSamplesAndAClientThatLeavesIsRecorded(t *testin
 	for s := bufio.NewScanner(res.Body); s.Scan() && !strings.Contains(s.Text(), `"content":"T`); {
 		continue
 	}
-	require.Equal(t, 1, w.engine.Running(), "the engine is still at work")
+	require.Positive(t, w.engine.Running(), "the engine is still at work")
 	leave()
 	eventually(t, func() bool { return len(w.tree(session).Aborted) == 1 }, "the aborted turn is recorded")
 	aborted := w.tree(session).Aborted[0]

@@ -110,7 +110,9 @@ func TestTurn1000CostsWhatTurn10Costs(t *testing.T) {
 	require.InEpsilon(t, early.newIDs, late.newIDs, 0.1)
 	require.InEpsilon(t, early.bytes, late.bytes, 0.1, "bytes that reach the log")
 	require.InEpsilon(t, early.mallocs, late.mallocs, 0.1, "allocations")
-	require.InEpsilon(t, early.allocated, late.allocated, 0.1, "bytes allocated besides the prompt")
+	if !raceDetector {
+		require.InEpsilon(t, early.allocated, late.allocated, 0.1, "bytes allocated besides the prompt")
+	}
 }
 
 // room is what the ids of a prompt take, with the gateway's spare room for new

@@ -1,0 +1,6 @@
+//go:build race
+
+package reference
+
+// raceDetector: it allocates too.
+const raceDetector = true
