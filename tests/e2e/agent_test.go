@@ -254,3 +254,18 @@ func (a *agent) send(ctx context.Context, path, key string, body any, header htt
 	}
 	return nil, err
 }
+
+// get asks for something with the admin key.
+func (a *agent) get(ctx context.Context, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+a.key)
+	return a.http.Do(req)
+}
+
+func decode(res *http.Response, into any) error {
+	defer res.Body.Close()
+	return json.NewDecoder(res.Body).Decode(into)
+}

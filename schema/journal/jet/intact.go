@@ -11,8 +11,8 @@ import (
 var ErrDamaged = errors.New("journal: the log is damaged")
 
 // Intact looks for what a damaged disk leaves behind: events missing inside a
-// stream, from which nothing is ever deleted, and followers that are further
-// than the stream's end. It costs one question to the server for each stream
+// stream, from which nothing is ever deleted, or before what was trimmed, and
+// followers that are further than the stream's end. It costs one question to the server for each stream
 // and follower: ask it at the start.
 func (l *Log) Intact(ctx context.Context) error {
 	var errs []error
@@ -23,6 +23,10 @@ func (l *Log) Intact(ctx context.Context) error {
 		}
 		if n := info.State.NumDeleted; n > 0 {
 			errs = append(errs, fmt.Errorf("%w: %d events are missing inside stream %s", ErrDamaged, n, s.name))
+		}
+		if first := info.State.FirstSeq; info.State.LastSeq > 0 && first > trimmed(info.Config)+1 {
+			errs = append(errs, fmt.Errorf("%w: stream %s begins at %d, though it was trimmed to %d only",
+				ErrDamaged, s.name, first, trimmed(info.Config)))
 		}
 		consumers := s.handle.ListConsumers(ctx)
 		for c := range consumers.Info() {
