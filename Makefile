@@ -2,8 +2,9 @@
 # "test" need.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build test lint fmt race fuzz bench generate \
-        test-registry test-clients test-readers parity tools clean
+.PHONY: help run demo build test lint fmt race fuzz bench bench-tokens generate \
+        test-registry test-clients test-readers parity kill e2e-real check-wires \
+        libtokenizers tools clean
 
 MODULES := schema tokenizer gateway recorder exporter deploy tests
 PATTERNS := $(MODULES:%=./%/...)
@@ -58,6 +59,21 @@ test-readers: ## shards opened by pyarrow and DuckDB (Python)
 
 parity: ## templates and tokenizers against the reference implementations (Python)
 	tests/parity/run.sh
+
+kill: ## a thousand SIGKILLs of the all-in-one
+	E2E_KILLS=1000 go test -count=1 -timeout=60m -run=NothingThatWasGiven -v ./tests/e2e
+
+e2e-real: ## a real model on llama.cpp, end to end (builds the server)
+	tests/e2e/real.sh
+
+check-wires: ## engine wires against the engines' own packages (Python)
+	gateway/engine/wires/check.sh
+
+bench-tokens: ## templates and tokenizers beside the original libraries (after make parity)
+	tests/parity/bench.sh
+
+libtokenizers: ## build the Rust library for -tags hf (cargo); prints the flags
+	tokenizer/hf/build.sh
 
 generate: bin/buf ## write the generated code again
 	cd schema && ../bin/buf generate
