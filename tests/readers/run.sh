@@ -3,7 +3,8 @@
 # pyarrow, DuckDB, polars, pandas, HF datasets (also streaming), hyparquet and
 # arrow-rs.
 #
-#   run.sh                            shards of made-up sessions
+#   run.sh                            shards of made-up sessions, then shards
+#                                     of the whole program against a mock engine
 #   run.sh SHARDS EXPECTED.json       the shards below the folder SHARDS (an
 #                                     exporter's root) and an independent journal
 #
@@ -146,6 +147,17 @@ if [ "$skipped" -eq 0 ] && [ "$failed" -eq 0 ] && [ "$passed" -ne $((python_chec
   if [ $# -eq 0 ] || [ "$passed" -ne $((python_checks + node_checks - 1)) ]; then
     echo "FAIL  $passed checks ran of $((python_checks + node_checks))"
     failed=1
+  fi
+fi
+if [ $# -eq 0 ] && [ "$skipped" -eq 0 ]; then
+  echo "shards of the whole program:"
+  if (cd "$root/tests" && go run ./readers/stack "$work/stack"); then
+    "$here/run.sh" "$work/stack/shards" "$work/stack/expected.json" | tee "$work/second" | sed '$d'
+    read -r p _ f _ s _ < <(tail -n 1 "$work/second")
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+  else
+    echo "FAIL  the whole program made no shards"
+    failed=$((failed + 1))
   fi
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
