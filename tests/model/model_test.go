@@ -4,18 +4,25 @@
 package model
 
 import (
+	"context"
 	"flag"
 	"fmt"
-	"math/rand/v2"
+	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
+
+	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/schema/journal/jet"
+	"turnlog.dev/schema/journal/mem"
 )
 
 var (
 	programs = flag.Int("programs", 10_000, "random programs to run")
 	seed     = flag.Uint64("seed", 1, "seed of the first program")
+	real     = flag.Int("real", 100, "programs to run on the real server too")
 )
 
 // bubble is how many programs share one virtual clock.
@@ -30,7 +37,7 @@ func TestRandomProgramsKeepEveryPromise(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			for n := first; n < min(first+bubble, *programs); n++ {
 				s := *seed + uint64(n)
-				w := newWorld(t, rand.New(rand.NewPCG(s, 7)), s)
+				w := newWorld(t, mem.New(mem.Options{}), s)
 				w.run()
 				w.check()
 				total.add(w.counts)
@@ -47,6 +54,48 @@ func TestRandomProgramsKeepEveryPromise(t *testing.T) {
 			require.Positive(t, n, "no program reached: %s", what)
 		}
 	}
+}
+
+// TestTheSameProgramsOnTheRealServer runs the first programs on an embedded
+// server, several at a time.
+func TestTheSameProgramsOnTheRealServer(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	srv, err := natsd.New(natsd.Config{Mode: natsd.Dev, Dir: t.TempDir(), MaxBytes: 1 << 30}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Run(ctx) }()
+	defer func() { cancel(); require.NoError(t, <-ended) }()
+	require.NoError(t, srv.Ready(ctx))
+	conn, err := jet.Dial(jet.Options{InProcess: srv})
+	require.NoError(t, err)
+	defer conn.Close()
+	cfg := jet.DefaultConfig("default", jet.Turns)
+	cfg.MaxBytes = 1 << 29
+	log, err := conn.Open(ctx, cfg)
+	require.NoError(t, err)
+
+	seeds := make(chan uint64)
+	var mu sync.Mutex
+	var total counts
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for s := range seeds {
+				w := newWorld(t, log, s)
+				w.run()
+				w.check()
+				mu.Lock()
+				total.add(w.counts)
+				mu.Unlock()
+			}
+		})
+	}
+	for n := range *real {
+		seeds <- *seed + uint64(n)
+	}
+	close(seeds)
+	wg.Wait()
+	t.Logf("%d programs: %s", *real, total)
 }
 
 // counts is what programs did.

@@ -17,7 +17,6 @@ import (
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/journaltest"
-	"turnlog.dev/schema/journal/mem"
 	"turnlog.dev/schema/message"
 	"turnlog.dev/schema/tree"
 	"turnlog.dev/tokenizer/demo"
@@ -45,7 +44,8 @@ var model = sync.OnceValues(func() (gateway.Model, error) {
 type world struct {
 	t      *testing.T
 	rng    *rand.Rand
-	log    *mem.Journal
+	id     string // the session's
+	log    journal.Journal
 	faulty *journaltest.Faulty
 	engine *fakeEngine
 	gates  []*gateway.Gateway
@@ -58,15 +58,13 @@ type world struct {
 	closed bool
 }
 
-const sessionID = "s"
-
-func newWorld(t *testing.T, rng *rand.Rand, seed uint64) *world {
+func newWorld(t *testing.T, log journal.Journal, seed uint64) *world {
 	m, err := model()
 	require.NoError(t, err)
 	stop, ok := m.Tokenizer.TokenID("<|im_end|>")
 	require.True(t, ok)
 	w := &world{
-		t: t, rng: rng, log: mem.New(mem.Options{}), given: map[string]*gateway.Answer{},
+		t: t, rng: rand.New(rand.NewPCG(seed, 7)), id: fmt.Sprintf("s%d", seed), log: log, given: map[string]*gateway.Answer{},
 		engine: &fakeEngine{tok: m.Tokenizer, stop: stop, rng: rand.New(rand.NewPCG(seed, 11)), journal: map[string]sampled{}},
 	}
 	w.faulty = journaltest.NewFaulty(w.log, journaltest.Faults{
@@ -96,7 +94,7 @@ func (w *world) newID() string {
 }
 
 func (w *world) open() {
-	_, err := w.gates[0].Open(w.t.Context(), gateway.OpenRequest{Session: sessionID, Opened: &event.SessionOpened{Group: "g"}})
+	_, err := w.gates[0].Open(w.t.Context(), gateway.OpenRequest{Session: w.id, Opened: &event.SessionOpened{Group: "g"}})
 	require.NoError(w.t, err)
 }
 
@@ -139,7 +137,7 @@ func (w *world) run() {
 		}
 	}
 	if !w.closed {
-		require.NoError(w.t, again(func() error { return w.gates[0].Close(w.t.Context(), sessionID, "completed", "") }))
+		require.NoError(w.t, again(func() error { return w.gates[0].Close(w.t.Context(), w.id, "completed", "") }))
 	}
 	w.counts.faults = w.faulty.Injected()
 }
@@ -221,7 +219,7 @@ func (w *world) closeDuring(view []message.Message) {
 	var wg sync.WaitGroup
 	g := w.gate()
 	wg.Go(func() { w.request(g, view, normal) })
-	err := again(func() error { return w.gates[0].Close(w.t.Context(), sessionID, "completed", "") })
+	err := again(func() error { return w.gates[0].Close(w.t.Context(), w.id, "completed", "") })
 	require.NoError(w.t, err)
 	wg.Wait()
 	w.closed = true
@@ -250,7 +248,7 @@ func (w *world) send(g *gateway.Gateway, view []message.Message, how int, key st
 	}
 	body := fmt.Sprint(len(view), key)
 	a, err := g.Complete(ctx, gateway.Request{
-		Session: sessionID, Conversation: message.Split(slices.Clone(view), nil), IdempotencyKey: key, BodyHash: []byte(body),
+		Session: w.id, Conversation: message.Split(slices.Clone(view), nil), IdempotencyKey: key, BodyHash: []byte(body),
 	}, early)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -297,7 +295,7 @@ func (w *world) refused(err error, how int) {
 
 // holds reports whether the log has a turn, now.
 func (w *world) holds(turn string) bool {
-	for e, err := range w.log.ReadSession(w.t.Context(), sessionID, journal.Tip{}) {
+	for e, err := range w.log.ReadSession(w.t.Context(), w.id, journal.Tip{}) {
 		require.NoError(w.t, err)
 		if e.Event.GetTurnCommitted().GetTurn() == turn {
 			return true
@@ -309,11 +307,11 @@ func (w *world) holds(turn string) bool {
 // check compares the log with the oracle.
 func (w *world) check() {
 	t := w.t
-	tr := tree.New(sessionID)
-	rec := fold.New(sessionID, fold.DefaultPolicy(), fold.Aids{})
+	tr := tree.New(w.id)
+	rec := fold.New(w.id, fold.DefaultPolicy(), fold.Aids{})
 	var sealed *event.SessionSealed
 	late := 0
-	for e, err := range w.log.ReadSession(t.Context(), sessionID, journal.Tip{}) {
+	for e, err := range w.log.ReadSession(t.Context(), w.id, journal.Tip{}) {
 		require.NoError(t, err)
 		require.NoError(t, tr.Apply(e))
 		u, err := rec.Apply(e)
