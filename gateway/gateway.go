@@ -100,6 +100,8 @@ type Gateway struct {
 	deps     Deps
 	sessions *session.Store
 	flights  flights
+	closing  context.Context // ends the turns that outlive their requests
+	abort    context.CancelFunc
 	fences   fences
 	stats    stats
 }
@@ -127,7 +129,9 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 	if deps.Fault == nil {
 		deps.Fault = func(string) {}
 	}
-	return &Gateway{cfg: cfg, deps: deps, sessions: session.NewStore(deps.Journal, cfg.CacheBytes)}, nil
+	g := &Gateway{cfg: cfg, deps: deps, sessions: session.NewStore(deps.Journal, cfg.CacheBytes)}
+	g.closing, g.abort = context.WithCancel(context.Background())
+	return g, nil
 }
 
 var encoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)

@@ -24,8 +24,9 @@ import (
 
 // flights are the keyed turns under way.
 type flights struct {
-	mu sync.Mutex
-	m  map[string]*flight
+	mu      sync.Mutex
+	m       map[string]*flight
+	running sync.WaitGroup
 }
 
 type flight struct {
@@ -96,6 +97,7 @@ func (g *Gateway) once(ctx context.Context, req Request, early func(parse.Delta)
 	var own leading
 	if leader {
 		own = leading{begun: req.Begun, early: early}
+		g.flights.running.Add(1)
 		go g.lead(context.WithoutCancel(ctx), key, fl, req, &own, fn)
 	}
 	select {
@@ -114,6 +116,10 @@ func (g *Gateway) once(ctx context.Context, req Request, early func(parse.Delta)
 // lead runs the turn of a flight. If nobody is left to take the answer, that is
 // recorded, as for every answer that did not arrive.
 func (g *Gateway) lead(ctx context.Context, key string, fl *flight, req Request, own *leading, fn func(context.Context, Request, func(parse.Delta) error) (*Answer, error)) {
+	defer g.flights.running.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(g.closing, cancel)()
 	var a *Answer
 	err := error(&Error{Kind: InternalFault, Message: "internal error; see the gateway's log"})
 	defer func() {
@@ -126,6 +132,13 @@ func (g *Gateway) lead(ctx context.Context, key string, fl *flight, req Request,
 	}()
 	req.Begun = own.begin
 	a, err = fn(ctx, req, own.pass)
+}
+
+// Shutdown waits for turns whose clients have gone. When ctx ends they are
+// aborted, and recorded as such. Nobody may call Complete any more.
+func (g *Gateway) Shutdown(ctx context.Context) {
+	defer context.AfterFunc(ctx, g.abort)()
+	g.flights.running.Wait()
 }
 
 var (

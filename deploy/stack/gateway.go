@@ -52,7 +52,7 @@ func (s *Stack) startGateway(ctx context.Context, g *group, l *logs, m *metrics,
 	if err != nil {
 		return err
 	}
-	return g.start(ctx, part{name: "gateway", run: func(ctx context.Context) error { return serve(ctx, handler, listener, s.opt.Log) }})
+	return g.start(ctx, part{name: "gateway", run: func(ctx context.Context) error { return serve(ctx, handler, gw, listener, s.opt.Log) }})
 }
 
 // listing is the registry as the gateway shows it.
@@ -85,7 +85,7 @@ const (
 
 // serve answers requests until ctx ends, then waits for those under way. What
 // is not done in time is aborted, and recorded as such.
-func serve(ctx context.Context, h http.Handler, l net.Listener, log *slog.Logger) error {
+func serve(ctx context.Context, h http.Handler, gw *gateway.Gateway, l net.Listener, log *slog.Logger) error {
 	base, abort := context.WithCancel(context.WithoutCancel(ctx))
 	defer abort()
 	var running sync.WaitGroup
@@ -108,12 +108,13 @@ func serve(ctx context.Context, h http.Handler, l net.Listener, log *slog.Logger
 	drain, cancel := context.WithTimeout(base, drainTimeout)
 	defer cancel()
 	if srv.Shutdown(drain) == nil {
+		gw.Shutdown(drain)
 		return nil
 	}
 	log.Warn("turns under way are aborted", "after", drainTimeout.String())
 	abort()
 	idle := make(chan struct{})
-	go func() { running.Wait(); close(idle) }()
+	go func() { running.Wait(); gw.Shutdown(base); close(idle) }()
 	select {
 	case <-idle:
 	case <-time.After(abortTimeout):

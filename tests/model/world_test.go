@@ -49,6 +49,7 @@ type world struct {
 	faulty *journaltest.Faulty
 	engine *fakeEngine
 	gates  []*gateway.Gateway
+	made   []*gateway.Gateway // all that were ever started
 	counts counts
 
 	mu     sync.Mutex // concurrent requests of one step
@@ -83,6 +84,7 @@ func (w *world) gateway() *gateway.Gateway {
 		Journal: w.faulty, Models: gateway.NewModels(&m), Keys: gateway.NewKeys([]byte("seed"), "admin"), NewID: w.newID,
 	})
 	require.NoError(w.t, err)
+	w.made = append(w.made, g)
 	return g
 }
 
@@ -138,6 +140,9 @@ func (w *world) run() {
 	}
 	if !w.closed {
 		require.NoError(w.t, again(func() error { return w.gates[0].Close(w.t.Context(), w.id, "completed", "") }))
+	}
+	for _, g := range w.made {
+		g.Shutdown(w.t.Context())
 	}
 	w.counts.faults = w.faulty.Injected()
 }
