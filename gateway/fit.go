@@ -27,11 +27,7 @@ type Thinking struct {
 // begun keeps its switches: a flip would change the end of the prompt under
 // the history.
 func (t *turn) kwargs(parent *tree.Turn) []byte {
-	asked := t.req.Thinking
-	if asked == (Thinking{}) {
-		return t.req.Kwargs
-	}
-	base := t.model.switches(asked)
+	base := t.model.switches(t.req.Thinking)
 	if parent != nil {
 		base = parent.Committed.GetConversation().GetTemplateKwargs()
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"turnlog.dev/gateway/pool"
+	"turnlog.dev/gateway/session"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/message"
 	"turnlog.dev/schema/tree"
@@ -32,6 +33,9 @@ func (t *turn) committed(r parse.Reply, a *Answer, generated pool.Result) *event
 		Conversation: t.conversation(a.Message),
 		Request:      t.request(),
 		Generation:   t.generation(generated),
+	}
+	if t.reordered {
+		c.Match.Tolerances = append([]string{session.ResultOrder}, c.Match.Tolerances...)
 	}
 	if p := t.match.Parent; p != nil {
 		c.Parent, c.ParentKeep = p.ID, uint32(t.prompt.Keep)

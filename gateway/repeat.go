@@ -210,7 +210,7 @@ func (g *Gateway) recorded(t *tree.Turn) (*Answer, error) {
 	return &Answer{
 		Turn: t.ID, Message: m, FinishReason: c.GetCompletion().GetFinishReason(),
 		MatchedStop: c.GetCompletion().GetMatchedStop(), Model: c.GetRequest().GetModel(),
-		PromptTokens: t.PromptLen, CachedTokens: int(c.GetGeneration().GetCachedTokens()),
+		PromptTokens: t.PromptLen, CachedTokens: min(int(c.GetGeneration().GetCachedTokens()), t.PromptLen),
 		CompletionTokens: len(ids), IDs: ids, Repeated: true,
 		Tokens: func(uint32) []byte { return nil },
 	}, nil

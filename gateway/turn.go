@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -163,6 +164,7 @@ type turn struct {
 
 	completion []uint32
 	logprobs   []float32
+	reordered  bool // the client sent results out of order
 	released   bool // the client has seen something of the answer
 	sent       time.Time
 }
@@ -203,6 +205,7 @@ func (t *turn) resolve(ctx context.Context, policy *event.ModelPolicy) (err erro
 	if t.model, err = t.g.deps.Models.Resolve(t.req.Model, policy.GetModel()); err != nil {
 		return err
 	}
+	t.req.Conversation.Messages, t.reordered = session.SortResults(t.req.Conversation.Messages)
 	if t.model.Wire != Text {
 		if t.req.Conversation, err = t.model.fit(t.req.Conversation); err != nil {
 			return err
@@ -232,6 +235,8 @@ func (t *turn) place(ctx context.Context) error {
 			match = asRoot(t.req, session.TextParent)
 		case gen.GetTokenizer() != t.model.TokenizerID || gen.GetTemplate() != t.model.TemplateID:
 			match = asRoot(t.req, session.ModelChanged)
+		case !bytes.Equal(t.kwargs(p), p.Committed.GetConversation().GetTemplateKwargs()):
+			match = asRoot(t.req, session.KwargsChanged)
 		default:
 			return t.extend(match)
 		}
@@ -567,7 +572,7 @@ func (t *turn) answer(r parse.Reply, generated pool.Result) *Answer {
 	}
 	return &Answer{
 		Turn: t.id, Message: m, FinishReason: finish, MatchedStop: generated.MatchedStop, Model: t.model.Name,
-		PromptTokens: prompt, CachedTokens: generated.CachedTokens, CompletionTokens: len(t.completion),
+		PromptTokens: prompt, CachedTokens: max(0, min(generated.CachedTokens, prompt)), CompletionTokens: len(t.completion),
 		IDs: t.completion, Logprobs: t.logprobs,
 		Tokens: t.model.bytes,
 	}

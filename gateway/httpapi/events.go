@@ -18,7 +18,8 @@ func (a *api) serve(c *echo.Context, req gateway.Request, open func(write func([
 	s := open(w.write)
 	req.Begun = func(turn string, promptTokens int) { w.begin(turn, func() { s.Begin(turn, promptTokens) }) }
 	stop := w.pingEvery(a.cfg.PingEvery, s.Ping)
-	answer, err := a.deps.Gateway.Complete(c.Request().Context(), req, func(d parse.Delta) error {
+	defer stop()
+	answer, err := a.complete(c.Request().Context(), req, func(d parse.Delta) error {
 		return w.locked(func() error { return s.Delta(d) })
 	})
 	stop()
@@ -132,7 +133,7 @@ func (e *eventWriter) pingEvery(d time.Duration, ping func() error) (stop func()
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		t := time.NewTicker(d)
+		t := time.NewTimer(d)
 		defer t.Stop()
 		for {
 			select {
@@ -140,16 +141,19 @@ func (e *eventWriter) pingEvery(d time.Duration, ping func() error) (stop func()
 				return
 			case <-t.C:
 			}
+			left := time.Duration(0)
 			err := e.locked(func() error {
-				if time.Since(e.last) < d {
+				if left = d - time.Since(e.last); left > 0 {
 					return nil
 				}
+				left = d
 				return ping()
 			})
 			if err != nil {
 				return // the request's context says so too
 			}
+			t.Reset(left)
 		}
 	}()
-	return func() { close(done); <-ended }
+	return sync.OnceFunc(func() { close(done); <-ended })
 }

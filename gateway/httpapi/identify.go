@@ -84,7 +84,7 @@ func compacts(req *gateway.Request) bool {
 		return false
 	}
 	for i := len(list) - 1; i >= 0 && list[i].Role != message.Assistant; i-- {
-		if strings.Contains(list[i].Content.String(), "detailed summary of the conversation") {
+		if list[i].Role == message.User && strings.Contains(list[i].Content.String(), "detailed summary of the conversation") {
 			return true
 		}
 	}

@@ -30,6 +30,7 @@ const (
 	HistoryRewritten = "history_rewritten" // answers in it that are not ours
 	TemplateRewrites = "template_rewrites" // the template does not append
 	ModelChanged     = "model_changed"     // another tokenizer or template
+	KwargsChanged    = "kwargs_changed"    // other arguments of the template
 	TextParent       = "text_parent"       // the parent's ids are not known
 )
 
@@ -178,10 +179,7 @@ func (n *node) walk(fn func(k int, m message.Message) bool) bool {
 func (s *Session) Match(c message.Conversation) (m Match, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	messages, reordered := sortResults(c.Messages)
-	if reordered {
-		m.Tolerances = append(m.Tolerances, ResultOrder)
-	}
+	messages := c.Messages
 	parent, end := s.latest(c.Head, messages)
 	if parent != nil {
 		m.Keep = parent.count()
@@ -414,9 +412,10 @@ func loose(m message.Message) message.Message {
 	return m
 }
 
-// sortResults puts the results of parallel calls in the order of the calls:
-// clients send them in the order in which they finished.
-func sortResults(messages []message.Message) (sorted []message.Message, changed bool) {
+// SortResults puts the results of parallel calls in the order of the calls:
+// clients send them in the order in which they finished. It is done before
+// anything depends on the order, and named ResultOrder.
+func SortResults(messages []message.Message) (sorted []message.Message, changed bool) {
 	sorted = messages
 	for i := 0; i < len(sorted); i++ {
 		calls := sorted[i].Calls

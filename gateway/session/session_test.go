@@ -64,7 +64,12 @@ func (w *world) use(fn func(*session.Session)) {
 }
 
 func (w *world) match(c message.Conversation) (m session.Match, known bool) {
+	sorted, changed := session.SortResults(c.Messages)
+	c.Messages = sorted
 	w.use(func(s *session.Session) { m, known = s.Match(c) })
+	if changed {
+		m.Tolerances = append([]string{session.ResultOrder}, m.Tolerances...)
+	}
 	return m, known
 }
 

@@ -71,6 +71,8 @@ func appendStop(dst []byte, a *gateway.Answer, opt Options) []byte {
 	switch {
 	case a.FinishReason == "length":
 		reason = "max_tokens"
+	case a.FinishReason == "content_filter":
+		reason = "refusal"
 	case len(a.Message.Calls) > 0:
 		reason = "tool_use"
 	case a.MatchedStop != "" && slices.Contains(opt.Stops, a.MatchedStop):

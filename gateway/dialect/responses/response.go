@@ -120,10 +120,22 @@ func appendHead(dst []byte, turn string, opt Options) []byte {
 		`"previous_response_id":null,"store":false,"temperature":null,"top_p":null,"max_output_tokens":null`...)
 }
 
+// incomplete says why an answer is not whole, or "" if it is.
+func incomplete(a *gateway.Answer) string {
+	switch a.FinishReason {
+	case "length":
+		return "max_output_tokens"
+	case "content_filter":
+		return "content_filter"
+	}
+	return ""
+}
+
 func appendFinal(dst []byte, a *gateway.Answer, opt Options, items []item) []byte {
 	dst = appendHead(dst, a.Turn, opt)
-	if a.FinishReason == "length" {
-		dst = append(dst, `,"status":"incomplete","error":null,"incomplete_details":{"reason":"max_output_tokens"}`...)
+	if reason := incomplete(a); reason != "" {
+		dst = rawjson.AppendText(append(dst, `,"status":"incomplete","error":null,"incomplete_details":{"reason":`...), reason)
+		dst = append(dst, '}')
 	} else {
 		dst = append(dst, `,"status":"completed","error":null,"incomplete_details":null`...)
 	}

@@ -163,7 +163,7 @@ func (s *Stream) Finish(a *gateway.Answer) error {
 		s.done(i)
 	}
 	name := "response.completed"
-	if a.FinishReason == "length" {
+	if incomplete(a) != "" {
 		name = "response.incomplete"
 	}
 	s.event(name)
