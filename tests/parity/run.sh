@@ -102,6 +102,10 @@ echo "vocabularies: $vocabularies compared"
 
 # The Rust backend, where its library was built.
 hf=${TURNLOG_CACHE:-$root/.cache}/hf
+if ! [ -e "$hf/libtokenizers.a" ] && command -v cargo >/dev/null && command -v cc >/dev/null; then
+  echo "tokenizer/hf: building the library"
+  "$root/tokenizer/hf/build.sh" >"$work/build.log" 2>&1 || die "the library for tokenizer/hf does not build: $(tail -n 3 "$work/build.log")"
+fi
 if [ -e "$hf/libtokenizers.a" ]; then
   hf=$(cd "$hf" && pwd)
   (cd "$root/tests" && CGO_ENABLED=1 CGO_LDFLAGS=-L$hf go build -tags hf -o "$cache/parity-hf" ./parity) || die "the comparer does not build with the tag hf"

@@ -37,7 +37,7 @@ var suites = []struct {
 }{
 	{"real clients", "tests/clients/run.sh", npm, 8 * time.Minute},
 	{"readers of shards", "tests/readers/run.sh", python, 5 * time.Minute},
-	{"parity with the reference tokenizers and templates", "tests/parity/run.sh", python, 6 * time.Minute},
+	{"parity with the reference tokenizers and templates", "tests/parity/run.sh", python, 9 * time.Minute},
 	{"prompts and replies of real models", "tests/parsers/run.sh", python, 5 * time.Minute},
 }
 
