@@ -1,6 +1,7 @@
 package parse
 
 import (
+	"slices"
 	"strings"
 
 	"turnlog.dev/schema/message"
@@ -40,22 +41,27 @@ func (b *block) json() (string, bool) {
 }
 
 // object reads {"name":..., "arguments":...} where arguments may be called
-// otherwise.
+// otherwise. Arguments that are no object, and a name or arguments that are
+// there twice, are no call: which of the two was meant nobody knows.
 func object(raw []byte, arguments ...string) (c Call, ok bool) {
 	for k, v := range rawjson.Members(raw) {
-		switch k {
-		case "name":
+		switch {
+		case k == "name" && c.Name != "", slices.Contains(arguments, k) && c.Arguments != "":
+			return Call{}, false
+		case k == "name":
 			c.Name = rawjson.Text(v)
-		case "id":
+		case k == "id":
 			c.ModelID = rawjson.Text(v)
-		}
-		for _, a := range arguments {
-			if k == a {
-				c.Arguments = string(v)
-			}
+		case slices.Contains(arguments, k):
+			c.Arguments = string(v)
 		}
 	}
-	return c, c.Name != "" && c.Arguments != ""
+	return c, c.Name != "" && isObject(c.Arguments)
+}
+
+// isObject reports whether text is a JSON object: what arguments must be.
+func isObject(text string) bool {
+	return rawjson.KindOf([]byte(text)) == rawjson.Object && rawjson.Valid([]byte(text)) == nil
 }
 
 // arguments builds an object from arguments that came as tags.

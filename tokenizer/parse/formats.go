@@ -291,7 +291,7 @@ func deepSeek(name, thinking string, call func(*block) (Call, bool)) Format {
 					return nil
 				}
 				c, ok := call(b)
-				if !ok || c.Name == "" || rawjson.Valid([]byte(c.Arguments)) != nil {
+				if !ok || c.Name == "" || !isObject(c.Arguments) {
 					return nil
 				}
 				calls = append(calls, c)
@@ -330,7 +330,7 @@ func kimi(b *block) (calls []Call) {
 			return nil
 		}
 		args, ok := b.until("<|tool_call_end|>")
-		if !ok || rawjson.Valid([]byte(args)) != nil {
+		if !ok || !isObject(args) {
 			return nil
 		}
 		// functions.NAME:INDEX; the name may hold dots and colons itself.

@@ -3,8 +3,6 @@ package parse
 import (
 	"bytes"
 	"strings"
-
-	"turnlog.dev/schema/rawjson"
 )
 
 var harmonyMarks = []string{
@@ -153,7 +151,7 @@ func (p *harmony) join(b *strings.Builder) {
 func (p *harmony) called(body, end string) {
 	body = p.g.vocabulary.text(body)
 	name, ok := strings.CutPrefix(p.to, "functions.")
-	if !ok || name == "" || rawjson.Valid([]byte(body)) != nil {
+	if !ok || name == "" || !isObject(body) {
 		p.flags.set(MalformedCall)
 		p.kind = Content
 		p.add(p.kind, p.g.vocabulary.text(p.header)+"<|message|>"+body+p.g.vocabulary.text(end))
