@@ -137,15 +137,27 @@ func (g *Gateway) IsAdmin(key string) bool { return g.deps.Keys.IsAdmin(key) }
 // Models returns the models that the gateway serves.
 func (g *Gateway) Models() *Models { return g.deps.Models }
 
+// forgetter is a pool that keeps something for each session: which replica
+// holds its prefix.
+type forgetter interface {
+	Forget(session string)
+}
+
 // Close closes a session. A session that is closed already stays as it is.
 func (g *Gateway) Close(ctx context.Context, sess, reason, detail string) error {
-	return g.change(ctx, sess, "close", func(t *tree.Tree, ev *event.Event) error {
+	err := g.change(ctx, sess, "close", func(t *tree.Tree, ev *event.Event) error {
 		if t.Closed != nil {
 			return errUnchanged
 		}
 		ev.Body = &event.Event_SessionClosed{SessionClosed: &event.SessionClosed{Reason: reason, Detail: detail}}
 		return nil
 	})
+	for _, m := range g.deps.Models.List() {
+		if p, ok := m.Pool.(forgetter); ok && err == nil {
+			p.Forget(sess)
+		}
+	}
+	return err
 }
 
 // Reward assigns a reward to a session or one of its turns. Without a revision
