@@ -93,6 +93,10 @@ export async function up(binary, dir, flags = []) {
 
 export function check(ok, what) { if (!ok) throw new Error(what); }
 
+// outline is a session in one line, for those who must understand a failure.
+const outline = record => record.turns.map(t =>
+  `${t.decision}${t.reason ? ':' + t.reason : ''} ${t.class} ${t.prompt_tokens}+${t.completion_tokens} ${t.finish_reason}`).join(' | ');
+
 // checkTree asserts what holds for every session: a turn that extends another
 // begins with all of that one's tokens, and nothing is off the line but what
 // the case allows, as "decision:reason".
@@ -109,7 +113,7 @@ export function checkTree(record, allowed = []) {
       check(t.prompt_tokens > t.parent_keep, `turn ${t.turn} adds nothing to its parent`);
     } else {
       const expected = first ? ['root:first_turn'] : allowed;
-      check(expected.includes(what), `turn ${t.turn} (${t.class}): ${what} is not explained`);
+      check(expected.includes(what), `turn ${t.turn} (${t.class}): ${what} is not explained; the session: ${outline(record)}`);
     }
     first = false;
   }
