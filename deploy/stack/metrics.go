@@ -116,7 +116,7 @@ func (m *metrics) recorder(read func() recorder.Stats) {
 		put("turnlog_recorder_reaped_sessions_total", float64(s.Reaped))
 		pending := 0.0
 		for _, p := range s.Partitions {
-			pending += max(0, float64(p.Pending))
+			pending += float64(p.Pending)
 		}
 		put("turnlog_recorder_pending_events", pending)
 		put("turnlog_recorder_ledger_tokens_total", float64(s.Ledger.Generated), "generated", "")

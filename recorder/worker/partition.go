@@ -14,12 +14,6 @@ import (
 // rowsAtOnce is how many rows a partition writes at the same time.
 const rowsAtOnce = 16
 
-// Pending is what a journal.Subscription may offer besides: how many entries
-// of the partition wait to be delivered.
-type Pending interface {
-	Pending(ctx context.Context) (uint64, error)
-}
-
 // partition follows one partition. Its goroutine owns every field.
 type partition struct {
 	w  *Worker
@@ -36,6 +30,8 @@ type partition struct {
 	must      bool
 	flushedAt time.Time
 	askedAt   time.Time // how many entries wait
+	waiting   uint64    // the last answer
+	heardAt   time.Time // the last batch; zero before the subscription's first
 	// done is the last entry that was handled but not acknowledged.
 	done *journal.Delivery
 }
@@ -85,7 +81,7 @@ func (p *partition) follow(ctx, work context.Context, sub journal.Subscription) 
 			return err
 		}
 		if batch == nil {
-			if p.stalled(ctx, sub) {
+			if p.stalled(ctx) {
 				return nil
 			}
 		} else if err := p.handle(work, batch); err != nil {
@@ -95,7 +91,7 @@ func (p *partition) follow(ctx, work context.Context, sub journal.Subscription) 
 			return err
 		}
 		p.evict()
-		p.measure(ctx, sub)
+		p.measure(ctx)
 	}
 	return nil
 }
@@ -103,7 +99,7 @@ func (p *partition) follow(ctx, work context.Context, sub journal.Subscription) 
 // fetch returns the next batch, or nil when there was none for a while.
 func (p *partition) fetch(ctx context.Context, sub journal.Subscription) (batch []journal.Delivery, err error) {
 	patience := p.w.cfg.StallAfter
-	if len(p.dirty) > 0 {
+	if len(p.dirty) > 0 || p.waiting > 0 {
 		patience = min(patience, p.w.cfg.RegistryEvery)
 	}
 	err = p.w.retry(ctx, "fetch", func() error {
@@ -119,6 +115,7 @@ func (p *partition) fetch(ctx context.Context, sub journal.Subscription) (batch 
 		return nil, nil
 	}
 	if len(batch) > 0 {
+		p.heardAt = time.Now()
 		p.w.deps.Fault(PointFetched)
 	}
 	return batch, err
@@ -259,16 +256,17 @@ func (p *partition) forget() {
 	clear(p.active)
 	p.recent.Init()
 	p.grow(-p.bytes)
-	p.must, p.done = false, nil
+	p.must, p.done, p.heardAt = false, nil, time.Time{}
 }
 
-// stalled reports a subscription that gives nothing although entries wait.
-func (p *partition) stalled(ctx context.Context, sub journal.Subscription) bool {
-	s, ok := sub.(Pending)
-	if !ok || len(p.dirty) > 0 {
+// stalled reports a subscription that gave entries once, and gives none now
+// although some wait. One that has never given any may belong to a member whom
+// the log has given nothing.
+func (p *partition) stalled(ctx context.Context) bool {
+	if p.heardAt.IsZero() || p.done != nil || time.Since(p.heardAt) < p.w.cfg.StallAfter {
 		return false
 	}
-	n, err := s.Pending(ctx)
+	n, err := p.w.deps.Turns.Pending(ctx, p.id, p.w.cfg.Group)
 	if err != nil || n == 0 {
 		return false
 	}
@@ -288,21 +286,16 @@ func (p *partition) note(d journal.Delivery) {
 }
 
 // measure updates what Stats says of the partition.
-func (p *partition) measure(ctx context.Context, sub journal.Subscription) {
-	pending, known := int64(-1), false
-	if s, ok := sub.(Pending); ok && time.Since(p.askedAt) >= p.w.cfg.RegistryEvery {
-		if n, err := s.Pending(ctx); err == nil {
-			pending, known = int64(n), true
-		}
+func (p *partition) measure(ctx context.Context) {
+	if time.Since(p.askedAt) >= p.w.cfg.RegistryEvery {
 		p.askedAt = time.Now()
-	} else {
-		known = !ok
+		if n, err := p.w.deps.Turns.Pending(ctx, p.id, p.w.cfg.Group); err == nil {
+			p.waiting = n
+		}
 	}
 	p.w.meter.add(func(s *Stats) {
 		at := s.Partitions[p.id]
-		if known {
-			at.Pending = pending
-		}
+		at.Pending = p.waiting
 		at.cached, at.cachedBytes = p.recent.Len(), p.bytes
 		s.Partitions[p.id] = at
 	})

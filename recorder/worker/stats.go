@@ -35,8 +35,9 @@ type PartitionStats struct {
 	Time     time.Time
 	// Lag is how old that entry was when it was done.
 	Lag time.Duration
-	// Pending is how many entries wait, -1 if the log does not say.
-	Pending int64
+	// Pending is how many entries the group had not acknowledged when the
+	// log was last asked: at most RegistryEvery ago while any were left.
+	Pending uint64
 
 	cached, cachedBytes int
 }

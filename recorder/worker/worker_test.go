@@ -652,6 +652,54 @@ func TestStatsAddUpTheLedgersAndShowHowFarEachPartitionIs(t *testing.T) {
 	})
 }
 
+// deaf is a subscription that gives nothing after its first batch.
+type deaf struct {
+	journal.Subscription
+	heard bool
+}
+
+func (d *deaf) Fetch(ctx context.Context, n int) ([]journal.Delivery, error) {
+	if d.heard {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	d.heard = true
+	return d.Subscription.Fetch(ctx, n)
+}
+
+type deafJournal struct{ journal.Journal }
+
+func (j deafJournal) Subscribe(ctx context.Context, p int, o journal.SubscribeOptions) (journal.Subscription, error) {
+	s, err := j.Journal.Subscribe(ctx, p, o)
+	return &deaf{Subscription: s}, err
+}
+
+func TestASubscriptionThatStallsIsReplacedAndLagIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sessiontest.New("s1")
+		for i := range 20 {
+			s.Commit(sessiontest.Step{ID: fmt.Sprint("t", i), New: []uint32{1}, Out: []uint32{2}})
+		}
+		r := newRig(t, s)
+		deps := r.deps(r.out)
+		deps.Turns = deafJournal{r.turns}
+		w, err := worker.New(config("recorder"), deps) // batches of 7
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		synctest.Wait()
+		at := func() worker.PartitionStats { return w.Stats().Partitions[journal.PartitionOf("s1")] }
+		require.Equal(t, uint64(len(s.Events)-7), at().Pending)
+		time.Sleep(3 * worker.DefaultConfig().StallAfter) // the bubble's time
+		cancel()
+		require.NoError(t, <-done)
+		r.requireSame()
+		require.Equal(t, uint64(2), w.Stats().Stalls)
+		require.Zero(t, at().Pending)
+	})
+}
+
 func TestAConfigurationThatMakesNoSenseIsRefusedWithAllItsFaults(t *testing.T) {
 	cfg := worker.DefaultConfig()
 	require.NoError(t, cfg.Validate())

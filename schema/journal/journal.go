@@ -99,6 +99,17 @@ type Journal interface {
 	// Subscribe follows one partition. See Subscription.
 	Subscribe(ctx context.Context, partition int, options SubscribeOptions) (Subscription, error)
 
+	// End returns the position of the partition's last entry at this moment, 0
+	// if it has none: who follows the partition and was given that entry has
+	// been given, with the same fetch at the latest, all that was acknowledged
+	// before the call.
+	End(ctx context.Context, partition int) (uint64, error)
+
+	// Pending returns how many entries of a partition a group has not
+	// acknowledged at this moment: its lag. A group that has never subscribed
+	// has acknowledged none.
+	Pending(ctx context.Context, partition int, group string) (uint64, error)
+
 	// Trim removes the entries of a partition's stream up to and including
 	// position. Whoever trims has made sure that nothing there is needed.
 	Trim(ctx context.Context, partition int, position uint64) error

@@ -17,7 +17,7 @@ func (s *subscription) attach(ctx context.Context) error {
 	if s.group == "" {
 		return s.attachFollower(ctx)
 	}
-	consumer := fmt.Sprintf("%s-%02d", s.group, s.partition)
+	consumer := consumerName(s.group, s.partition)
 	_, err := s.stream.handle.Consumer(ctx, consumer)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		after := max(s.after, s.acked)

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"iter"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"time"
 
@@ -112,6 +113,22 @@ func (f *Faulty) Subscribe(ctx context.Context, partition int, options journal.S
 		return nil, err
 	}
 	return &faultySubscription{Subscription: inner, faulty: f, partition: partition, group: options.Group}, nil
+}
+
+// End implements journal.Journal.
+func (f *Faulty) End(ctx context.Context, partition int) (uint64, error) {
+	if f.luck("end", strconv.Itoa(partition), "").strikes(f.faults.Unavailable) {
+		return 0, fmt.Errorf("%w: on purpose", journal.ErrUnavailable)
+	}
+	return f.inner.End(ctx, partition)
+}
+
+// Pending implements journal.Journal.
+func (f *Faulty) Pending(ctx context.Context, partition int, group string) (uint64, error) {
+	if f.luck("pending", strconv.Itoa(partition), group).strikes(f.faults.Unavailable) {
+		return 0, fmt.Errorf("%w: on purpose", journal.ErrUnavailable)
+	}
+	return f.inner.Pending(ctx, partition, group)
 }
 
 // Trim implements journal.Journal.

@@ -44,6 +44,7 @@ func Run(t *testing.T, open func(t *testing.T) journal.Journal, features Feature
 	appendTests(run)
 	readTests(run)
 	subscribeTests(run)
+	endTests(run)
 	trimTests(run)
 	limitTests(run)
 }

@@ -205,6 +205,21 @@ func (r record) entry() (journal.Entry, error) {
 	return e, nil
 }
 
+// End implements journal.Journal.
+func (j *Journal) End(_ context.Context, partition int) (uint64, error) {
+	if partition < 0 || partition >= journal.Partitions {
+		return 0, fmt.Errorf("journal: end: no partition %d", partition)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i := len(j.records) - 1; i >= 0; i-- {
+		if journal.PartitionOf(j.records[i].session) == partition {
+			return j.records[i].tip.Position, nil
+		}
+	}
+	return 0, nil
+}
+
 // Trim implements journal.Journal. All partitions share the one stream.
 func (j *Journal) Trim(_ context.Context, _ int, position uint64) error {
 	j.mu.Lock()

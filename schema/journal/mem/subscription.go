@@ -27,6 +27,25 @@ type subscription struct {
 	next      uint64 // the position to look at next, once active
 }
 
+// Pending implements journal.Journal.
+func (j *Journal) Pending(_ context.Context, partition int, group string) (n uint64, err error) {
+	if partition < 0 || partition >= journal.Partitions {
+		return 0, fmt.Errorf("journal: pending: no partition %d", partition)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	acked := j.trimmed
+	if g, ok := j.groups[groupKey{group, partition}]; ok {
+		acked = max(acked, g.acked)
+	}
+	for _, r := range j.records[min(acked-j.trimmed, uint64(len(j.records))):] {
+		if journal.PartitionOf(r.session) == partition {
+			n++
+		}
+	}
+	return n, nil
+}
+
 // Subscribe implements journal.Journal.
 func (j *Journal) Subscribe(_ context.Context, partition int, options journal.SubscribeOptions) (journal.Subscription, error) {
 	if partition < 0 || partition >= journal.Partitions {

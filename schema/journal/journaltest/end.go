@@ -1,0 +1,111 @@
+package journaltest
+
+import (
+	"errors"
+
+	"github.com/stretchr/testify/require"
+
+	"turnlog.dev/schema/journal"
+)
+
+func endTests(run runner) {
+	run("the end of a partition is its last entry", func(h *harness) {
+		a, b, other := neighbors()
+		partition := journal.PartitionOf(a)
+		require.Zero(h.t, h.end(partition), "nothing is there")
+		h.fill(other, journal.Tip{}, 0, 2)
+		require.Zero(h.t, h.end(partition), "nothing of the partition is there")
+		first := h.fill(a, journal.Tip{}, 0, 3)
+		require.Equal(h.t, first.Position, h.end(partition))
+		last := h.fill(b, journal.Tip{}, 0, 3)
+		h.fill(other, h.entries(other, journal.Tip{})[1].Tip, 2, 4)
+		require.Equal(h.t, last.Position, h.end(partition), "what other partitions hold is not its end")
+
+		furthest := uint64(0)
+		for _, d := range h.collect(h.subscribe(partition, journal.SubscribeOptions{}), 6) {
+			furthest = max(furthest, d.Tip.Position)
+		}
+		require.Equal(h.t, last.Position, furthest, "a follower comes to it")
+		require.NoError(h.t, h.journal.Trim(h.ctx, partition, last.Position))
+		require.Zero(h.t, h.end(partition), "all is trimmed")
+	})
+
+	run("a group's lag is what it has not acknowledged", func(h *harness) {
+		a, b, other := neighbors()
+		partition := journal.PartitionOf(a)
+		require.Zero(h.t, h.pending(partition, "g"))
+		tip := h.fill(a, journal.Tip{}, 0, 6)
+		h.fill(b, journal.Tip{}, 0, 4)
+		h.fill(other, journal.Tip{}, 0, 7)
+		require.Equal(h.t, 10, h.pending(partition, "g"), "the group has never subscribed")
+
+		s := h.subscribe(partition, journal.SubscribeOptions{Group: "g"})
+		require.Equal(h.t, 10, h.pending(partition, "g"), "nothing was fetched")
+		list := h.collect(s, 10)
+		require.Equal(h.t, 10, h.pending(partition, "g"), "fetched is not done")
+		for n, d := range list[:9] {
+			require.NoError(h.t, s.Ack(h.ctx, d))
+			lag := h.pending(partition, "g")
+			require.GreaterOrEqual(h.t, lag, 9-n)
+			if !h.features.Lossy { // which may have delivered in another order
+				require.Equal(h.t, 9-n, lag)
+			}
+		}
+		left := h.pending(partition, "g") + 2
+		h.fill(a, tip, 6, 8)
+		require.Equal(h.t, left, h.pending(partition, "g"))
+		require.Equal(h.t, 12, h.pending(partition, "h"), "another group's lag is its own")
+		require.NoError(h.t, s.Close())
+		require.Equal(h.t, left, h.pending(partition, "g"), "nobody is there")
+
+		next := h.subscribe(partition, journal.SubscribeOptions{Group: "g"})
+		list = h.collect(next, left)
+		require.Equal(h.t, left, h.pending(partition, "g"))
+		require.NoError(h.t, next.Ack(h.ctx, list[left-1]))
+		require.Zero(h.t, h.pending(partition, "g"))
+	})
+
+	run("what was trimmed does not wait", func(h *harness) {
+		tip := h.fill("s", journal.Tip{}, 0, 4)
+		h.fill("s", tip, 4, 6)
+		partition := journal.PartitionOf("s")
+		s := h.subscribe(partition, journal.SubscribeOptions{Group: "g"})
+		list := h.collect(s, 6)
+		require.NoError(h.t, s.Ack(h.ctx, list[0]))
+		require.NoError(h.t, h.journal.Trim(h.ctx, partition, tip.Position))
+		require.Equal(h.t, 2, h.pending(partition, "g"))
+		require.Equal(h.t, 2, h.pending(partition, "new"))
+	})
+
+	run("no partition outside the 64 has an end or a lag", func(h *harness) {
+		for _, partition := range []int{-1, journal.Partitions} {
+			_, err := h.journal.End(h.ctx, partition)
+			require.Error(h.t, err)
+			_, err = h.journal.Pending(h.ctx, partition, "g")
+			require.Error(h.t, err)
+		}
+	})
+}
+
+// end asks until the log answers.
+func (h *harness) end(partition int) uint64 {
+	h.t.Helper()
+	for {
+		position, err := h.journal.End(h.ctx, partition)
+		if !errors.Is(err, journal.ErrUnavailable) || h.ctx.Err() != nil {
+			require.NoError(h.t, err)
+			return position
+		}
+	}
+}
+
+func (h *harness) pending(partition int, group string) int {
+	h.t.Helper()
+	for {
+		n, err := h.journal.Pending(h.ctx, partition, group)
+		if !errors.Is(err, journal.ErrUnavailable) || h.ctx.Err() != nil {
+			require.NoError(h.t, err)
+			return int(n)
+		}
+	}
+}
