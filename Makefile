@@ -38,12 +38,8 @@ fmt: $(TOOLS) ## format all Go files
 race: ## every Go test with the race detector
 	CGO_ENABLED=1 go test -race $(PATTERNS)
 
-fuzz: ## every fuzz test for FUZZTIME (10s)
-	@for p in $$(grep -rl --include='*_test.go' '^func Fuzz' $(MODULES) | xargs -n1 dirname | sort -u); do \
-	  for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$p/*_test.go | cut -c6-); do \
-	    echo "$$p $$f"; go test -run='^$$' -fuzz="^$$f\$$" -fuzztime=$(FUZZTIME) ./$$p || exit 1; \
-	  done; \
-	done
+fuzz: bin/check ## every fuzz test for FUZZTIME (10s)
+	bin/check fuzz $(FUZZTIME)
 
 bench: ## the benchmarks, next to direct calls in the same run
 	go test -run='^$$' -bench=. -benchmem ./tests/...

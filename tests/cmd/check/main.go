@@ -1,7 +1,9 @@
 // Command check runs the repository's checks and counts them. Its last line is
 // always "N passed, N failed, N skipped", and it fails if anything failed.
 //
-//	check test        lint, vet, each module built by itself, all Go tests
+//	check test        lint, vet, each module built by itself, all Go tests,
+//	                  every fuzz test for 5 s
+//	check fuzz 10m    every fuzz test for 10 minutes
 //	check registry    what needs packages from npm or the Python index
 //
 // It runs in the root of the repository; the Makefile builds the tools that it
@@ -30,8 +32,10 @@ func main() {
 		c.test()
 	case len(os.Args) == 2 && os.Args[1] == "registry":
 		c.registry()
+	case len(os.Args) == 3 && os.Args[1] == "fuzz":
+		c.fuzz(os.Args[2])
 	default:
-		fmt.Fprintln(os.Stderr, "usage: check test|registry")
+		fmt.Fprintln(os.Stderr, "usage: check test|fuzz TIME|registry")
 		os.Exit(2)
 	}
 	fmt.Println(c.tally)
@@ -74,6 +78,20 @@ func (c *checker) test() {
 		})
 	}
 	c.tally.add(goTest(c.ctx, os.Stdout, patterns))
+	c.tally.add(fuzzing{roots: modules, time: 5 * time.Second}.run(c.ctx, os.Stdout))
+}
+
+// fuzz runs every fuzz test for some time, going on from the inputs that
+// earlier runs have found.
+func (c *checker) fuzz(each string) {
+	limit, err := time.ParseDuration(each)
+	corpus, cacheErr := fuzzCache(c.ctx)
+	if err := errors.Join(err, cacheErr); err != nil {
+		fmt.Println("FAIL  fuzz:", err)
+		c.tally.failed++
+		return
+	}
+	c.tally.add(fuzzing{roots: modules, time: limit, corpus: corpus}.run(c.ctx, os.Stdout))
 }
 
 // command is one program to run.
