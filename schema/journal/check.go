@@ -31,3 +31,32 @@ func Check(ev *event.Event) error {
 	}
 	return nil
 }
+
+// CheckBatch reports a list that no Batcher takes. The error wraps ErrInvalid.
+func CheckBatch(partition int, list []Continuation) error {
+	seen := map[string]bool{}
+	for _, c := range list {
+		if len(c.Events) == 0 {
+			return fmt.Errorf("%w: a continuation without events", ErrInvalid)
+		}
+		session := c.Events[0].GetSession()
+		if seen[session] || PartitionOf(session) != partition {
+			return fmt.Errorf("%w: session %q twice in a batch, or not of partition %d", ErrInvalid, session, partition)
+		}
+		seen[session] = true
+		ids := map[string]bool{}
+		for _, ev := range c.Events {
+			if ids[ev.GetId()] {
+				return fmt.Errorf("%w: id %q twice in a batch", ErrInvalid, ev.GetId())
+			}
+			ids[ev.GetId()] = true
+			if ev.GetSession() != session {
+				return fmt.Errorf("%w: session %q in the continuation of %q", ErrInvalid, ev.GetSession(), session)
+			}
+			if err := Check(ev); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

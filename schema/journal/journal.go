@@ -107,12 +107,30 @@ type Journal interface {
 
 	// Pending returns how many entries of a partition a group has not
 	// acknowledged at this moment: its lag. A group that has never subscribed
-	// has acknowledged none.
+	// has acknowledged none. A replicated log may count an append a moment
+	// after it was acknowledged.
 	Pending(ctx context.Context, partition int, group string) (uint64, error)
 
 	// Trim removes the entries of a partition's stream up to and including
 	// position. Whoever trims has made sure that nothing there is needed.
 	Trim(ctx context.Context, partition int, position uint64) error
+}
+
+// Batcher is what a Journal may offer besides: many appends for the price of
+// one, where each waits for a disk.
+type Batcher interface {
+	// AppendAll appends events to sessions of one partition, all or none, and
+	// returns the new tip of each session. Any error but ctx's and ErrClosed
+	// says nothing about any of the events: append them one by one, which finds
+	// what is there already.
+	AppendAll(ctx context.Context, partition int, list []Continuation) ([]Tip, error)
+}
+
+// Continuation is what comes next in a session: events one after another, the
+// first right after Tip. A list has one for each session.
+type Continuation struct {
+	Tip    Tip
+	Events []*event.Event
 }
 
 // SubscribeOptions says who follows and from where.

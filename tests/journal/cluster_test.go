@@ -113,11 +113,13 @@ func TestAClusterKeepsThePromises(t *testing.T) {
 	journaltest.Run(t,
 		func(t *testing.T) journal.Journal {
 			tenant++
-			log := openCluster(t, conn, clusterConfig(fmt.Sprint("t", tenant)))
+			cfg := clusterConfig(fmt.Sprint("t", tenant))
+			cfg.Batches = true
+			log := openCluster(t, conn, cfg)
 			require.NoError(t, log.Verify(t.Context(), jet.Cluster, func(context.Context) error { return nil }))
 			return log
 		},
-		journaltest.Features{MaxEvent: config().MaxEvent})
+		journaltest.Features{MaxEvent: config().MaxEvent, Replicated: true})
 }
 
 func TestAClusterThatLosesItsLeaderLosesNothingAcknowledged(t *testing.T) {

@@ -29,6 +29,7 @@ func TestJetStreamKeepsThePromises(t *testing.T) {
 				cfg.Tenant = fmt.Sprint("t", tenant)
 				cfg.Streams = streams
 				cfg.MaxBytes = 64 << 20
+				cfg.Batches = true
 				return cfg
 			}
 			conn := dial(t, s)

@@ -39,6 +39,8 @@ const (
 	codeNoStorage         code = 10047
 	codeNoResources       code = 10023
 	codeTooLarge          code = 10054
+	codeBatchTooLarge     code = 10199
+	codeBatchDuplicate    code = 10201 // a batch holds an id that is stored
 )
 
 // serverError is the server's refusal of an append: it was not stored.
@@ -55,30 +57,40 @@ func (l *Log) Append(ctx context.Context, tip journal.Tip, ev *event.Event) (jou
 	if err := journal.Check(ev); err != nil {
 		return journal.Tip{}, err
 	}
-	body, err := event.Encode(ev)
-	if err != nil {
-		return journal.Tip{}, fmt.Errorf("journal: append: %w", err)
-	}
-	packed, enc := event.Pack(body)
-	size := len(packed) + headerRoom + len(ev.Session) + len(ev.Id)
-	if size > l.cfg.MaxEvent {
-		return journal.Tip{}, fmt.Errorf("%w: %d bytes packed, the limit is %d", journal.ErrTooLarge, size, l.cfg.MaxEvent)
-	}
 	partition := journal.PartitionOf(ev.Session)
-	a := appending{
-		log: l, stream: l.stream(partition),
-		tip: tip, id: ev.Id, session: ev.Session, sum: event.Sum(body),
+	message, sum, size, err := l.pack(partition, tip, ev)
+	if err != nil {
+		return journal.Tip{}, err
 	}
-	if err := a.stream.inFlight.Acquire(ctx, int64(size)); err != nil {
+	a := appending{
+		log: l, stream: l.stream(partition), message: message,
+		tip: tip, id: ev.Id, session: ev.Session, sum: sum,
+	}
+	if err := a.stream.inFlight.Acquire(ctx, size); err != nil {
 		return journal.Tip{}, fmt.Errorf("journal: append: %w", err)
 	}
-	defer a.stream.inFlight.Release(int64(size))
-	a.message = newMessage(l.cfg.subject(ev.Session, partition), tip, ev, a.sum, packed, enc)
+	defer a.stream.inFlight.Release(size)
 	next, err := a.run(ctx)
 	if err != nil {
 		return journal.Tip{}, fmt.Errorf("journal: append %s to session %s: %w", ev.Id, ev.Session, err)
 	}
 	return next, nil
+}
+
+// pack returns the message of an event, the hash of its body, and the bytes that
+// it takes on its way.
+func (l *Log) pack(partition int, tip journal.Tip, ev *event.Event) (*nats.Msg, event.Hash, int64, error) {
+	body, err := event.Encode(ev)
+	if err != nil {
+		return nil, event.Hash{}, 0, fmt.Errorf("journal: append: %w", err)
+	}
+	packed, enc := event.Pack(body)
+	size := len(packed) + headerRoom + len(ev.Session) + len(ev.Id)
+	if size > l.cfg.MaxEvent {
+		return nil, event.Hash{}, 0, fmt.Errorf("%w: %d bytes packed, the limit is %d", journal.ErrTooLarge, size, l.cfg.MaxEvent)
+	}
+	sum := event.Sum(body)
+	return newMessage(l.cfg.subject(ev.Session, partition), tip, ev, sum, packed, enc), sum, int64(size), nil
 }
 
 // appending is one event on its way: the same message however often it is sent.
@@ -144,31 +156,49 @@ func (a *appending) try(ctx context.Context) (journal.Tip, error) {
 // send publishes and waits for the answer: the position of the event, which is
 // an old one when the server knows the message's id.
 func (a *appending) send(ctx context.Context) (position uint64, duplicate bool, err error) {
-	asking, cancel := a.log.conn.patient(ctx)
-	defer cancel()
-	reply, err := a.log.conn.nc.RequestMsgWithContext(asking, a.message)
+	answer, err := a.log.request(ctx, a.message)
 	if err != nil {
-		return 0, false, failed(ctx, err)
+		return 0, false, err
+	}
+	again, _ := rawjson.Get(answer, "duplicate")
+	position, err = number(answer, "seq")
+	return position, string(again) == "true", err
+}
+
+// request publishes a message and returns the server's answer, which has a
+// position in it. A refusal is a serverError.
+func (l *Log) request(ctx context.Context, m *nats.Msg) ([]byte, error) {
+	asking, cancel := l.conn.patient(ctx)
+	defer cancel()
+	reply, err := l.conn.nc.RequestMsgWithContext(asking, m)
+	if err != nil {
+		return nil, failed(ctx, err)
 	}
 	if e, ok := rawjson.Get(reply.Data, "error"); ok {
-		number, _ := rawjson.Get(e, "err_code")
 		text, _ := rawjson.Get(e, "description")
-		n, err := strconv.ParseUint(string(number), 10, 16)
+		n, err := number(e, "err_code")
 		if err != nil {
-			return 0, false, fmt.Errorf("answer of the server: %.200q", reply.Data)
+			return nil, err
 		}
-		return 0, false, &serverError{code(n), rawjson.Text(text)}
+		return nil, &serverError{code(n), rawjson.Text(text)}
 	}
-	seq, _ := rawjson.Get(reply.Data, "seq")
-	position, err = strconv.ParseUint(string(seq), 10, 64)
-	if err != nil || position == 0 {
-		return 0, false, fmt.Errorf("answer of the server: %.200q", reply.Data)
+	if _, err := number(reply.Data, "seq"); err != nil {
+		return nil, err
 	}
-	if a.log.troubled.Load() != 0 {
-		a.log.troubled.Store(0)
+	if l.troubled.Load() != 0 {
+		l.troubled.Store(0)
 	}
-	again, _ := rawjson.Get(reply.Data, "duplicate")
-	return position, string(again) == "true", nil
+	return reply.Data, nil
+}
+
+// number reads a positive number of a server's answer.
+func number(answer []byte, key string) (uint64, error) {
+	raw, _ := rawjson.Get(answer, key)
+	n, err := strconv.ParseUint(string(raw), 10, 64)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("answer of the server: %.200q", answer)
+	}
+	return n, nil
 }
 
 // find returns the tip of the message that the server took ours for. A message

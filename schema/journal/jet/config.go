@@ -39,6 +39,8 @@ type Config struct {
 	MaxEvent int
 	// MaxConsumers bounds the positions and followers of each stream.
 	MaxConsumers int
+	// Batches lets events be appended many at once; see AppendAll.
+	Batches bool
 	// InFlight bounds the bytes that wait for an acknowledgement from each
 	// stream. The server drops appends above 128 MiB.
 	InFlight int64
@@ -71,6 +73,7 @@ func DefaultConfig(tenant string, kind Kind) Config {
 		MaxBytes:     10 << 30,
 		MaxEvent:     1 << 20,
 		MaxConsumers: 1000,
+		Batches:      kind == Trajectories,
 		InFlight:     64 << 20,
 		Takeover:     10 * time.Second,
 	}

@@ -50,7 +50,10 @@ type Log struct {
 	troubled atomic.Int64
 }
 
-var _ journal.Journal = (*Log)(nil)
+var (
+	_ journal.Journal = (*Log)(nil)
+	_ journal.Batcher = (*Log)(nil)
+)
 
 // stream is one of the server's streams: a range of partitions.
 type stream struct {
@@ -58,6 +61,7 @@ type stream struct {
 	name     string
 	id       string // name and epoch: what positions count in
 	inFlight *semaphore.Weighted
+	batches  *semaphore.Weighted
 }
 
 // Open makes the log's streams, or finds them made as configured. Room and
@@ -79,6 +83,7 @@ func (c *Conn) Open(ctx context.Context, cfg Config) (*Log, error) {
 			name:     found.Name,
 			id:       found.Name + "@" + found.Metadata[metaEpoch],
 			inFlight: semaphore.NewWeighted(cfg.InFlight),
+			batches:  semaphore.NewWeighted(openBatches),
 		})
 	}
 	return l, nil
@@ -110,6 +115,8 @@ func (c Config) stream(n int) jetstream.StreamConfig {
 		Duplicates:   duplicateWindow,
 		DenyDelete:   true,
 		AllowDirect:  true,
+
+		AllowAtomicPublish: c.Batches,
 		Metadata: map[string]string{
 			metaSchema: strconv.Itoa(event.Major),
 			metaParts:  fmt.Sprintf("%02d-%02d", first, first+each-1),
@@ -143,11 +150,18 @@ func (c *Conn) ensure(ctx context.Context, how Existing, want jetstream.StreamCo
 	if err := agree(have, want); err != nil {
 		return nil, fmt.Errorf("journal: stream %s is not as configured: %w", want.Name, err)
 	}
-	if how != SetLimits || have.MaxBytes == want.MaxBytes && have.MaxConsumers == want.MaxConsumers && have.MaxMsgSize == want.MaxMsgSize {
+	set := have
+	if how == SetLimits {
+		set.MaxBytes, set.MaxConsumers, set.MaxMsgSize = want.MaxBytes, want.MaxConsumers, want.MaxMsgSize
+	}
+	if how != ReadOnly {
+		set.AllowAtomicPublish = have.AllowAtomicPublish || want.AllowAtomicPublish
+	}
+	if set.MaxBytes == have.MaxBytes && set.MaxConsumers == have.MaxConsumers && set.MaxMsgSize == have.MaxMsgSize &&
+		set.AllowAtomicPublish == have.AllowAtomicPublish {
 		return found, nil
 	}
-	have.MaxBytes, have.MaxConsumers, have.MaxMsgSize = want.MaxBytes, want.MaxConsumers, want.MaxMsgSize
-	found, err = c.js.UpdateStream(ctx, have)
+	found, err = c.js.UpdateStream(ctx, set)
 	if err != nil {
 		return nil, fmt.Errorf("journal: change limits of stream %s: %w", want.Name, unavailable(err))
 	}

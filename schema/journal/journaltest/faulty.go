@@ -86,6 +86,32 @@ func (f *Faulty) Append(ctx context.Context, tip journal.Tip, ev *event.Event) (
 	return next, err
 }
 
+// AppendAll implements journal.Batcher, if the inner journal does.
+func (f *Faulty) AppendAll(ctx context.Context, partition int, list []journal.Continuation) ([]journal.Tip, error) {
+	inner, ok := f.inner.(journal.Batcher)
+	if !ok {
+		return nil, fmt.Errorf("%w: no batches here", journal.ErrUnavailable)
+	}
+	if ctx.Err() != nil || journal.CheckBatch(partition, list) != nil || len(list) == 0 {
+		return inner.AppendAll(ctx, partition, list)
+	}
+	luck := f.luck("append all", list[0].Events[0].GetSession(), list[0].Events[0].GetId())
+	if luck.strikes(f.faults.Unavailable) || luck.strikes(f.faults.Drop) {
+		return nil, fmt.Errorf("%w: dropped on purpose", journal.ErrUnavailable)
+	}
+	if err := luck.delay(ctx); err != nil {
+		return nil, err
+	}
+	if luck.strikes(f.faults.Duplicate) {
+		_, _ = inner.AppendAll(ctx, partition, list)
+	}
+	tips, err := inner.AppendAll(ctx, partition, list)
+	if err == nil && luck.strikes(f.faults.LoseAck) {
+		return nil, fmt.Errorf("%w: acknowledgement lost on purpose", journal.ErrUnavailable)
+	}
+	return tips, err
+}
+
 // ReadSession implements journal.Journal.
 func (f *Faulty) ReadSession(ctx context.Context, session string, from journal.Tip) iter.Seq2[journal.Entry, error] {
 	return func(yield func(journal.Entry, error) bool) {

@@ -27,6 +27,9 @@ type Features struct {
 	// Lossy is a journal whose appends may fail with ErrUnavailable though all
 	// is well, and whose subscriptions may deliver an entry again.
 	Lossy bool
+	// Replicated is a journal of several servers, where the one that counts a
+	// group's lag may hear of an append a moment after it was acknowledged.
+	Replicated bool
 }
 
 // patience bounds a test against a log that hangs.
@@ -42,6 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) journal.Journal, features Feature
 		})
 	}
 	appendTests(run)
+	batchTests(run)
 	readTests(run)
 	subscribeTests(run)
 	endTests(run)

@@ -39,7 +39,10 @@ type Journal struct {
 	grown chan struct{}
 }
 
-var _ journal.Journal = (*Journal)(nil)
+var (
+	_ journal.Journal = (*Journal)(nil)
+	_ journal.Batcher = (*Journal)(nil)
+)
 
 type record struct {
 	session string
@@ -104,6 +107,54 @@ func (j *Journal) Append(ctx context.Context, tip journal.Tip, ev *event.Event) 
 	tip = j.add(ev.Session, body)
 	s.ids[ev.Id] = stored{event.Sum(body), tip}
 	return tip, nil
+}
+
+// AppendAll implements journal.Batcher.
+func (j *Journal) AppendAll(ctx context.Context, partition int, list []journal.Continuation) ([]journal.Tip, error) {
+	if err := journal.CheckBatch(partition, list); err != nil {
+		return nil, err
+	}
+	bodies, size := make([][][]byte, len(list)), 0
+	for i, c := range list {
+		for _, ev := range c.Events {
+			body, err := event.Encode(ev)
+			if err != nil {
+				return nil, fmt.Errorf("journal: append all: %w", err)
+			}
+			if limit := j.options.MaxEvent; limit > 0 && len(body) > limit {
+				return nil, fmt.Errorf("%w: %d bytes, the limit is %d", journal.ErrTooLarge, len(body), limit)
+			}
+			bodies[i] = append(bodies[i], body)
+			size += len(body)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("journal: append all: %w", err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, c := range list {
+		s := j.session(c.Events[0].GetSession())
+		if c.Tip.Position != s.tip.Position {
+			return nil, fmt.Errorf("%w: session %s ends at %d, not %d", journal.ErrConflict, c.Events[0].GetSession(), s.tip.Position, c.Tip.Position)
+		}
+		for _, ev := range c.Events {
+			if _, ok := s.ids[ev.GetId()]; ok {
+				return nil, fmt.Errorf("%w: %s of session %s is there", journal.ErrConflict, ev.GetId(), ev.GetSession())
+			}
+		}
+	}
+	if limit := j.options.MaxBytes; limit > 0 && j.bytes+size > limit {
+		return nil, fmt.Errorf("%w: %d of %d bytes in use", journal.ErrFull, j.bytes, limit)
+	}
+	tips := make([]journal.Tip, len(list))
+	for i, c := range list {
+		for k, ev := range c.Events {
+			tips[i] = j.add(ev.GetSession(), bodies[i][k])
+			j.sessions[ev.GetSession()].ids[ev.GetId()] = stored{event.Sum(bodies[i][k]), tips[i]}
+		}
+	}
+	return tips, nil
 }
 
 // AppendRaw puts bytes where an event should be, as a newer or broken producer
