@@ -258,15 +258,10 @@ const parentTail = 16
 
 func (t *turn) extend(m session.Match) error {
 	p := m.Parent
-	all := p.IDs(make([]uint32, 0, p.Len+512), p.Len)
-	answer, err := message.Parse(p.Committed.GetConversation().GetAnswer())
-	if err != nil {
-		return err
-	}
 	parent := prompt.Parent{
 		Len:          p.Len,
-		Tail:         append([]uint32(nil), all[max(0, p.Len-parentTail):]...),
-		Answer:       answer,
+		Tail:         p.Slice(nil, max(0, p.Len-parentTail), p.Len),
+		Answer:       m.Answer,
 		FinishReason: p.Committed.GetCompletion().GetFinishReason(),
 	}
 	t.options.Kwargs = t.kwargs(p)
@@ -279,7 +274,7 @@ func (t *turn) extend(m session.Match) error {
 		return promptError(err)
 	}
 	t.match, t.prompt = m, out
-	t.ids = appendSegments(all[:out.Keep], out.Segments)
+	t.ids = appendSegments(p.IDs(make([]uint32, 0, out.Keep+count(out.Segments)), out.Keep), out.Segments)
 	return nil
 }
 
@@ -292,8 +287,15 @@ func (t *turn) root(m session.Match) error {
 		return promptError(err)
 	}
 	t.match, t.prompt = m, out
-	t.ids = appendSegments(nil, out.Segments)
+	t.ids = appendSegments(make([]uint32, 0, count(out.Segments)), out.Segments)
 	return nil
+}
+
+func count(segments []prompt.Segment) (n int) {
+	for _, s := range segments {
+		n += len(s.IDs)
+	}
+	return n
 }
 
 func appendSegments(dst []uint32, segments []prompt.Segment) []uint32 {

@@ -50,6 +50,8 @@ type Match struct {
 	Decision, Reason string
 	// Parent is nil for a root.
 	Parent *tree.Turn
+	// Answer is what the parent answered.
+	Answer message.Message
 	// Keep is how many messages of the parent's conversation, its answer
 	// included, the request repeats.
 	Keep int
@@ -189,7 +191,7 @@ func (s *Session) Match(c message.Conversation) (m Match, known bool) {
 	m.Added = messages[m.Keep:]
 	known = !slices.ContainsFunc(m.Added, isAnswer)
 	if parent != nil {
-		m.Parent = parent.turn
+		m.Parent, m.Answer = parent.turn, parent.answer
 		named := len(m.Tolerances)
 		parent.walk(func(k int, recorded message.Message) bool {
 			m.compare(recorded, messages[k])

@@ -247,21 +247,13 @@ func (s *Session) tryAppend(ctx context.Context, build func(*tree.Tree) (*event.
 }
 
 // folded takes over an event that has just been acknowledged. If it went where
-// we thought, it is folded from memory; its time is then not the log's, which
-// only the next rebuild knows.
+// we thought, it is folded from memory, as a reader of the log would have it;
+// only its time is not the log's, which the next rebuild knows.
 func (s *Session) folded(ctx context.Context, tip, next journal.Tip, ev *event.Event) error {
-	body, err := event.Encode(ev)
-	if err != nil {
-		return err
-	}
-	// The caller keeps its event: the tree gets one of its own.
-	own, err := event.Decode(body)
-	if err != nil {
-		return err
-	}
+	own := event.Clone(ev)
 	s.mu.Lock()
 	if s.tree.Tip == tip && next.Count == tip.Count+1 {
-		s.apply(journal.Entry{Event: own, Body: body, Tip: next, Time: eventTime(ev)})
+		s.apply(journal.Entry{Event: own, Tip: next, Time: eventTime(ev)})
 		defer s.mu.Unlock()
 		return s.damaged
 	}

@@ -137,6 +137,13 @@ func Decode(body []byte) (*Event, error) {
 	return e, nil
 }
 
+// Clone returns what Decode would make of the body of e: a copy that shares no
+// memory with it.
+func Clone(e *Event) *Event { return proto.CloneOf(e) }
+
+// Size is the length of the body of e.
+func Size(e *Event) int { return proto.Size(e) }
+
 // Encoding names how a body travels.
 type Encoding string
 

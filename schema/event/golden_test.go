@@ -55,6 +55,63 @@ func TestEventsOfVersionOneAreReadForEver(t *testing.T) {
 	}
 }
 
+func TestACloneIsWhatTheLogWouldGiveBack(t *testing.T) {
+	for _, kind := range kinds {
+		for _, e := range []*event.Event{sample(kind), hollow(kind)} {
+			body, err := event.Encode(e)
+			require.NoError(t, err)
+			want, err := event.Decode(body)
+			require.NoError(t, err)
+			got := event.Clone(e)
+			require.Equal(t, len(body), event.Size(e))
+			same(t, want.ProtoReflect(), got.ProtoReflect())
+		}
+	}
+}
+
+// hollow is an event of a kind with nothing in its body but empty fields.
+func hollow(kind event.Kind) *event.Event {
+	e := &event.Event{Schema: event.Major, Id: "e", Session: "s", Run: ""}
+	m := e.ProtoReflect()
+	body := m.Mutable(m.Descriptor().Oneofs().ByName("body").Fields().ByName(protoreflect.Name(kind))).Message()
+	for i := range body.Descriptor().Fields().Len() {
+		switch f := body.Descriptor().Fields().Get(i); {
+		case f.IsList():
+			body.Set(f, body.NewField(f))
+		case f.Message() != nil:
+			body.Mutable(f)
+		case f.Kind() == protoreflect.BytesKind:
+			body.Set(f, protoreflect.ValueOfBytes([]byte{}))
+		}
+	}
+	return e
+}
+
+// same compares two messages down to what Go tells apart and protobuf does not:
+// no bytes and empty ones, a list that is missing and one without elements.
+func same(t *testing.T, want, got protoreflect.Message) {
+	t.Helper()
+	require.True(t, proto.Equal(want.Interface(), got.Interface()))
+	fields := want.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		require.Equal(t, want.Has(f), got.Has(f), f.FullName())
+		switch {
+		case f.IsMap():
+		case f.IsList() && f.Message() != nil:
+			for k := range want.Get(f).List().Len() {
+				same(t, want.Get(f).List().Get(k).Message(), got.Get(f).List().Get(k).Message())
+			}
+		case f.IsList():
+			require.Equal(t, want.Get(f).List().IsValid(), got.Get(f).List().IsValid(), f.FullName())
+		case f.Message() != nil && want.Has(f):
+			same(t, want.Get(f).Message(), got.Get(f).Message())
+		case f.Kind() == protoreflect.BytesKind:
+			require.Equal(t, want.Get(f).Bytes() == nil, got.Get(f).Bytes() == nil, f.FullName())
+		}
+	}
+}
+
 func TestEveryKindHasAGoldenFile(t *testing.T) {
 	fields := (&event.Event{}).ProtoReflect().Descriptor().Oneofs().ByName("body").Fields()
 	require.Len(t, kinds, fields.Len())

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"hash/fnv"
 	"iter"
-	"regexp"
 	"strings"
 	"time"
 
@@ -178,14 +177,19 @@ func PartitionOf(session string) int {
 	return int(h.Sum32() % Partitions)
 }
 
-var sessionID = regexp.MustCompile(`^(run:)?[A-Za-z0-9_-]{1,64}$`)
-
 // ValidSession reports whether id can name a session (or the pseudo-session of
-// a run).
-func ValidSession(id string) bool { return sessionID.MatchString(id) }
+// a run): 1 to 64 of A-Z, a-z, 0-9, _ and -.
+func ValidSession(id string) bool {
+	name := strings.TrimPrefix(id, runPrefix)
+	return 1 <= len(name) && len(name) <= 64 && !strings.ContainsFunc(name, func(c rune) bool {
+		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-')
+	})
+}
+
+const runPrefix = "run:"
 
 // RunSession is the pseudo-session that holds what belongs to a run.
-func RunSession(run string) string { return "run:" + run }
+func RunSession(run string) string { return runPrefix + run }
 
 // IsRunSession reports whether a session is the pseudo-session of a run.
-func IsRunSession(session string) bool { return strings.HasPrefix(session, "run:") }
+func IsRunSession(session string) bool { return strings.HasPrefix(session, runPrefix) }

@@ -2,7 +2,8 @@ package message
 
 import (
 	"crypto/sha256"
-	"hash"
+	"encoding/binary"
+	"sync"
 )
 
 // HashVersion changes whenever the same conversation would hash differently.
@@ -41,38 +42,48 @@ func (head Head) Hash() Hash {
 	}
 	h.sep()
 	for _, t := range head.Tools {
-		h.text(string(t.Raw))
+		h.raw(t.Raw)
 	}
 	return h.sum()
 }
 
 // Chain binds the hash of a message to everything before it.
 func Chain(prev, next Hash) Hash {
-	h := newHasher('c')
-	h.h.Write(prev[:])
-	h.h.Write(next[:])
-	return h.sum()
+	const fixed = 2
+	b := [fixed + 2*sha256.Size]byte{HashVersion, 'c'}
+	copy(b[fixed:], prev[:])
+	copy(b[fixed+sha256.Size:], next[:])
+	return sha256.Sum256(b[:])
 }
 
-// hasher writes length-prefixed fields, so that no two lists of fields give
+// hasher gathers length-prefixed fields, so that no two lists of fields give
 // the same bytes.
-type hasher struct{ h hash.Hash }
+type hasher struct{ buf []byte }
 
-func newHasher(domain byte) hasher {
-	h := hasher{sha256.New()}
-	h.h.Write([]byte{HashVersion, domain})
+// buffers are those of hashers that are done. Messages are hashed with every
+// turn, and some are long.
+var buffers = sync.Pool{New: func() any { return new(hasher) }}
+
+// bufferLimit is what a buffer may have grown to and still be kept, in bytes.
+const bufferLimit = 1 << 20
+
+func newHasher(domain byte) *hasher {
+	h := buffers.Get().(*hasher)
+	h.buf = append(h.buf[:0], HashVersion, domain)
 	return h
 }
 
-func (h hasher) text(s string) {
-	n := len(s)
-	h.h.Write([]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)})
-	h.h.Write([]byte(s))
+func (h *hasher) text(s string) {
+	h.buf = append(binary.LittleEndian.AppendUint32(h.buf, uint32(len(s))), s...)
 }
 
-func (h hasher) sep() { h.h.Write([]byte{0xff, 0xff, 0xff, 0xff}) }
+func (h *hasher) raw(b []byte) {
+	h.buf = append(binary.LittleEndian.AppendUint32(h.buf, uint32(len(b))), b...)
+}
 
-func (h hasher) content(c Content) {
+func (h *hasher) sep() { h.buf = append(h.buf, 0xff, 0xff, 0xff, 0xff) }
+
+func (h *hasher) content(c Content) {
 	if c.Form == List {
 		text := c.OnlyText()
 		if text && len(c.Parts) <= 1 {
@@ -81,7 +92,7 @@ func (h hasher) content(c Content) {
 		}
 		for _, p := range c.Parts {
 			if p.Raw != nil {
-				h.text(string(p.Raw))
+				h.raw(p.Raw)
 			} else {
 				h.text(p.Text)
 			}
@@ -92,7 +103,11 @@ func (h hasher) content(c Content) {
 	h.text(c.Text)
 }
 
-func (h hasher) sum() (out Hash) {
-	h.h.Sum(out[:0])
+// sum ends the use of h.
+func (h *hasher) sum() Hash {
+	out := Hash(sha256.Sum256(h.buf))
+	if cap(h.buf) <= bufferLimit {
+		buffers.Put(h)
+	}
 	return out
 }

@@ -290,11 +290,42 @@ func skipString(b []byte, i int) int {
 func Members(raw []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		for k, v := range spans(raw, '{') {
-			if !yield(Text(raw[k.start:k.end]), raw[v.start:v.end]) {
+			if !yield(keyOf(raw[k.start:k.end]), raw[v.start:v.end]) {
 				return
 			}
 		}
 	}
+}
+
+// common are the keys of which a conversation has one or more a message: they
+// cost no memory each time they are read.
+var common = func() map[string]string {
+	m := map[string]string{}
+	for _, k := range []string{
+		"role", "content", "type", "text", "tool_calls", "calls", "id", "function", "name", "arguments",
+		"tool_call_id", "call_id", "model_id", "reasoning", "reasoning_content", "is_error", "output", "input",
+		"tool_use_id", "thinking", "signature", "cache_control", "summary", "status", "annotations", "index",
+	} {
+		m[k] = k
+	}
+	return m
+}()
+
+func keyOf(raw []byte) string {
+	if len(raw) >= 2 {
+		if k, ok := common[string(raw[1:len(raw)-1])]; ok {
+			return k
+		}
+	}
+	return Text(raw)
+}
+
+// isKey reports whether raw, as it stands in an object, is a key.
+func isKey(raw []byte, key string) bool {
+	if bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
+		return len(raw) == len(key)+2 && string(raw[1:len(raw)-1]) == key
+	}
+	return Text(raw) == key
 }
 
 // Elements yields the elements of an array in order. Anything but an array
@@ -344,9 +375,9 @@ func spans(raw []byte, open byte) iter.Seq2[span, span] {
 // Get returns the value of a key of an object: the last one where the key is
 // repeated, as encoding/json has it.
 func Get(raw []byte, key string) (value []byte, ok bool) {
-	for k, v := range Members(raw) {
-		if k == key {
-			value, ok = v, true
+	for k, v := range spans(raw, '{') {
+		if isKey(raw[k.start:k.end], key) {
+			value, ok = raw[v.start:v.end], true
 		}
 	}
 	return value, ok
@@ -476,9 +507,8 @@ func Splice(dst, raw []byte, sets ...Set) []byte {
 	for k, v := range spans(raw, '{') {
 		start := k.start
 		n := -1
-		key := Text(raw[k.start:k.end])
 		for i := range sets {
-			if sets[i].Key == key {
+			if isKey(raw[k.start:k.end], sets[i].Key) {
 				n = i
 			}
 		}

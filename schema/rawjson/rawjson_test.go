@@ -118,3 +118,33 @@ func FuzzAgreesWithEncodingJSON(f *testing.F) {
 		}
 	})
 }
+
+func TestKeysOfMessagesAndLookupsCostNoMemory(t *testing.T) {
+	raw := []byte(`{"role":"assistant","content":null,"tool_calls":[],"id":"a","type":"function","name":"f","arguments":"{}"}`)
+	require.Zero(t, testing.AllocsPerRun(10, func() {
+		n := 0
+		for range rawjson.Members(raw) {
+			n++
+		}
+		if _, ok := rawjson.Get(raw, "tool_calls"); !ok || n != 7 {
+			t.Fatal("a key that is there")
+		}
+	}))
+}
+
+func TestAKeyIsFoundHoweverItIsSpelled(t *testing.T) {
+	for raw, want := range map[string]string{
+		`{"a":1,"\u0061":2}`: "2", `{"ro\u006ce":3}`: "3", `{"role":4}`: "4",
+	} {
+		key := "role"
+		if want == "2" {
+			key = "a"
+		}
+		got, ok := rawjson.Get([]byte(raw), key)
+		require.True(t, ok, raw)
+		require.Equal(t, want, string(got))
+		require.Equal(t, `{"x":0}`, string(rawjson.Splice(nil, rawjson.Splice(nil, []byte(raw), rawjson.Set{Key: key}), rawjson.Set{Key: "x", Value: []byte("0")})))
+	}
+	_, ok := rawjson.Get([]byte(`{"rol":1,"roles":2,"\"role":3}`), "role")
+	require.False(t, ok)
+}

@@ -117,8 +117,25 @@ func (t *Tree) Apply(e journal.Entry) error {
 	}
 	t.seen[ev.GetId()] = true
 	t.LastAt = e.Time
-	t.bytes += len(e.Body) + 96
+	t.bytes += weight(ev)
 	return nil
+}
+
+// weight estimates the memory that an event takes, in bytes. What a turn holds
+// but texts and ids is about the same for all.
+func weight(ev *event.Event) int {
+	c := ev.GetTurnCommitted()
+	if c == nil {
+		return event.Size(ev) + 96
+	}
+	n := 1<<10 + 4*c.NewIDs() + len(c.GetConversation().GetAnswer()) + len(c.GetCompletion().GetText())
+	for _, m := range c.GetConversation().GetMessages() {
+		n += len(m)
+	}
+	for _, d := range c.GetConversation().GetDefinitions() {
+		n += len(d.GetContent())
+	}
+	return n
 }
 
 func (t *Tree) apply(e journal.Entry) error {

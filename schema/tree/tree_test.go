@@ -97,6 +97,11 @@ func TestIDsOfATurnAreItsParentsKeptIDsAndItsOwn(t *testing.T) {
 	for n := 1; n < 8; n++ {
 		require.Equal(t, ids("c")[:min(n, 7)], tr.Turn("c").IDs(nil, n)[:min(n, 7)], "first %d", n)
 	}
+	for from := range 9 {
+		for to := from; to < 9; to++ {
+			require.Equal(t, append([]uint32{42}, ids("c")[min(from, 7):min(to, 7)]...), tr.Turn("c").Slice([]uint32{42}, from, to), "%d to %d", from, to)
+		}
+	}
 	require.Equal(t, []uint32{42, 1, 2}, tr.Turn("a").IDs([]uint32{42}, 2), "appended to what is there")
 	require.Len(t, tr.Turn("a").Children, 2)
 	require.Equal(t, 10, tr.NewIDs())

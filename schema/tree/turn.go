@@ -2,6 +2,7 @@ package tree
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"turnlog.dev/schema/event"
@@ -31,37 +32,49 @@ type Turn struct {
 
 // IDs appends the first n ids of the turn, prompt then completion, to dst.
 func (t *Turn) IDs(dst []uint32, n int) []uint32 {
-	n = min(n, t.Len)
+	return t.Slice(dst, 0, n)
+}
+
+// Slice appends the ids from place from up to place to, which it does not
+// include, to dst.
+func (t *Turn) Slice(dst []uint32, from, to int) []uint32 {
+	n := max(0, min(to, t.Len)-from)
 	start := len(dst)
-	dst = append(dst, make([]uint32, n)...)
-	t.fill(dst[start:])
+	dst = slices.Grow(dst, n)[:start+n]
+	t.fill(dst[start:], from)
 	return dst
 }
 
 // PromptIDs appends the prompt's ids to dst.
 func (t *Turn) PromptIDs(dst []uint32) []uint32 { return t.IDs(dst, t.PromptLen) }
 
-// fill writes the first len(out) ids. It walks the bases from the end to the
-// beginning, so that each id is written once however long the chain is.
-func (t *Turn) fill(out []uint32) {
+// fill writes the ids from a place on, as many as out holds. It walks the bases
+// from the end to the beginning, so that each id is written once however long
+// the chain is.
+func (t *Turn) fill(out []uint32, from int) {
 	for n := t; n != nil && len(out) > 0; n = n.base {
-		if len(out) > n.baseKeep {
-			at := n.baseKeep
-			for _, s := range n.Committed.GetSegments() {
-				at += put(out, at, s.GetIds())
-			}
-			put(out, at, n.Committed.GetCompletion().GetIds())
-			out = out[:n.baseKeep]
+		own := n.baseKeep - from // where the turn's own ids begin in out
+		if own >= len(out) {
+			continue
 		}
+		at := own
+		for _, s := range n.Committed.GetSegments() {
+			at += put(out, at, s.GetIds())
+		}
+		put(out, at, n.Committed.GetCompletion().GetIds())
+		out = out[:max(0, own)]
 	}
 }
 
-// put writes ids at out[at:] as far as out goes, and returns how many they are.
+// put writes ids at place at of out, as far as they are in it, and returns how
+// many they are.
 func put(out []uint32, at int, ids []byte) int {
 	n := event.Count(ids)
+	if at < 0 {
+		ids = ids[4*min(n, -at):]
+	}
 	if at < len(out) {
-		room := min(n, len(out)-at)
-		event.IDs(out[at:at:at+room], ids[:4*room])
+		event.PutIDs(out[max(0, at):], ids)
 	}
 	return n
 }

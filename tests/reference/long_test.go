@@ -115,9 +115,8 @@ func TestTurn1000CostsWhatTurn10Costs(t *testing.T) {
 	}
 }
 
-// room is what the ids of a prompt take, with the gateway's spare room for new
-// ones and what the allocator rounds up to.
-func room(ids int) int { return 4 * cap(append([]uint32(nil), make([]uint32, ids+512)...)) }
+// room is what the ids of a prompt take, with what the allocator rounds up to.
+func room(ids int) int { return 4 * cap(append([]uint32(nil), make([]uint32, ids)...)) }
 
 // median is the middle of each figure: a map that grows at one turn is not
 // what a turn costs.

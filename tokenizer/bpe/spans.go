@@ -36,7 +36,8 @@ func (t *Tokenizer) gapSpans(w *work, spans []tokenizer.Span, text string, from,
 	changes := t.changes(text[from:to])
 	toOriginal := originalOffsets{changes: changes}
 	end := 0
-	for _, id := range t.gap(w, nil, text[from:to]) {
+	w.gap = t.gap(w, w.gap[:0], text[from:to])
+	for _, id := range w.gap {
 		start := end
 		end += t.normalLen(id)
 		s := from + toOriginal.floor(start)

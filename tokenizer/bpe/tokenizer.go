@@ -77,6 +77,7 @@ type work struct {
 	cache map[string]cached
 	slab  []uint32 // ids of cached words
 	ids   []uint32
+	gap   []uint32 // ids of a text that EncodeSpans looks at
 	ranks [shortWord]uint64
 }
 
