@@ -71,7 +71,6 @@ func BenchmarkCommit8k(b *testing.B) {
 		var used time.Duration
 		var before, now runtime.MemStats
 		cfg := exporter.DefaultConfig()
-		cfg.Quiet = 100 * time.Millisecond
 		e, err := exporter.New(cfg, exporter.Deps{
 			Journal: log, Sink: store, Log: slog.New(slog.DiscardHandler),
 			Fault: func(step string) {

@@ -87,18 +87,27 @@ func (c *checker) file(ctx context.Context, f manifest.File) error {
 		c.fault(f, "has sha256 %s, its manifest says %s", got, f.SHA256)
 		return nil
 	}
-	if f.Profile == manifest.Rewards {
-		return c.rewards(ctx, f, in)
+	switch f.Profile {
+	case manifest.Traj:
+		c.traj(ctx, f, in)
+	case manifest.Rewards:
+		besideRows[rows.RewardRow](ctx, c, f, in)
+	case manifest.Annotations:
+		besideRows[rows.AnnotationRow](ctx, c, f, in)
+	case manifest.Blobs:
+		besideRows[rows.BlobRow](ctx, c, f, in)
+	default:
+		c.fault(f, "is of profile %q, which this program does not know", f.Profile)
 	}
-	return c.traj(ctx, f, in)
+	return nil
 }
 
-func (c *checker) traj(ctx context.Context, f manifest.File, in parquet.Input) error {
+func (c *checker) traj(ctx context.Context, f manifest.File, in parquet.Input) {
 	var count, tokens, trainable int64
 	for group, err := range parquet.Read[rows.Row](ctx, in) {
 		if err != nil {
 			c.fault(f, "%w", err)
-			return nil
+			return
 		}
 		for _, r := range group {
 			count++
@@ -124,20 +133,19 @@ func (c *checker) traj(ctx context.Context, f manifest.File, in parquet.Input) e
 	}
 	c.report.Rows += count
 	c.report.Tokens += tokens
-	return nil
 }
 
-func (c *checker) rewards(ctx context.Context, f manifest.File, in parquet.Input) error {
+// besideRows checks a file of what stands beside the rows.
+func besideRows[T any](ctx context.Context, c *checker, f manifest.File, in parquet.Input) {
 	var count int64
-	for group, err := range parquet.Read[rows.RewardRow](ctx, in) {
+	for group, err := range parquet.Read[T](ctx, in) {
 		if err != nil {
 			c.fault(f, "%w", err)
-			return nil
+			return
 		}
 		count += int64(len(group))
 	}
 	if count != f.Rows {
 		c.fault(f, "has %d rows, its manifest says %d", count, f.Rows)
 	}
-	return nil
 }

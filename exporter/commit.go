@@ -21,33 +21,11 @@ const ahead = 2
 // it writes is a function of the plan and of the log, so that it can be
 // interrupted and repeated, by others at the same time too.
 func (f *follower) commit(ctx context.Context, plan *manifest.Plan, hash string) (*manifest.Manifest, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	f.deps.Fault("planned")
-	x := execution{
-		Exporter: f.Exporter, plan: plan, hash: hash,
-		manifest: &manifest.Manifest{
-			ID: plan.ID, Parent: plan.ID - 1, Op: plan.Op, Schema: plan.Config.Schema, Time: plan.Time,
-			PlanHash: hash, ConfigHash: plan.ConfigHash, Removed: plan.Replaces, Rewards: plan.Rewards, Cursor: plan.Cursor,
-		},
-		tokenizers: make(map[string]bool), templates: make(map[string]bool),
-	}
-	var err error
-	switch plan.Op {
-	case manifest.Add:
-		if err = x.groups(ctx); err == nil {
-			err = x.rewards(ctx)
-		}
-	case manifest.Replace:
-		err = x.replace(ctx, f.state.Files)
-	case manifest.Drop:
-	default:
-		err = fmt.Errorf("%w: plan %d is to %q", manifest.ErrFormat, plan.ID, plan.Op)
-	}
+	m, err := f.execute(ctx, plan, hash, f.state.Files)
 	if err != nil {
 		return nil, err
 	}
-	m := x.finish()
 	f.deps.Fault("manifest")
 	if err := f.log.PutManifest(ctx, m); err != nil {
 		return nil, err
@@ -55,6 +33,48 @@ func (f *follower) commit(ctx context.Context, plan *manifest.Plan, hash string)
 	f.deps.Fault("committed")
 	f.committed(plan, m)
 	return m, nil
+}
+
+// execute publishes a plan's files and returns its manifest. files are those of
+// the data set before it.
+func (e *Exporter) execute(ctx context.Context, plan *manifest.Plan, hash string, files []manifest.File) (*manifest.Manifest, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e.stats.update(func(s *Stats) {
+		s.Plan = Progress{ID: plan.ID, Op: plan.Op, Groups: exported(plan), Began: e.deps.Now()}
+	})
+	x := execution{
+		Exporter: e, plan: plan, hash: hash,
+		manifest: &manifest.Manifest{
+			ID: plan.ID, Parent: plan.ID - 1, Op: plan.Op, Schema: plan.Config.Schema, Time: plan.Time,
+			PlanHash: hash, ConfigHash: plan.ConfigHash, Removed: plan.Replaces, Late: plan.Late, Cursor: plan.Cursor,
+		},
+		tokenizers: make(map[string]bool), templates: make(map[string]bool),
+	}
+	var err error
+	switch plan.Op {
+	case manifest.Add:
+		err = x.add(ctx)
+	case manifest.Replace:
+		err = x.replace(ctx, files)
+	case manifest.Drop:
+	default:
+		err = fmt.Errorf("%w: plan %d is to %q", manifest.ErrFormat, plan.ID, plan.Op)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return x.finish(), nil
+}
+
+// exported counts the groups that a plan exports.
+func exported(plan *manifest.Plan) (n int) {
+	for _, g := range plan.Groups {
+		if g.Outcome == manifest.Exported {
+			n++
+		}
+	}
+	return n
 }
 
 func (f *follower) committed(plan *manifest.Plan, m *manifest.Manifest) {
@@ -88,6 +108,8 @@ type execution struct {
 // loaded is a group read from the log.
 type loaded struct {
 	rows      []*rows.Row
+	beside    rows.Beside
+	sessions  int
 	leftOut   map[string]int64
 	malformed int64
 	// short is true when a session that counts gives no row.
@@ -95,9 +117,12 @@ type loaded struct {
 	err   error
 }
 
-func (x *execution) groups(ctx context.Context) error {
-	part := partWriter{execution: x}
+// add writes the rows of the plan's groups, and what stands beside them and
+// beside rows that were written before.
+func (x *execution) add(ctx context.Context) error {
+	part, aside := partWriter{execution: x}, newBeside(x)
 	defer part.discard()
+	defer aside.discard()
 	next := x.load(ctx)
 	for _, g := range x.plan.Groups {
 		if g.Outcome == manifest.Exported {
@@ -109,10 +134,20 @@ func (x *execution) groups(ctx context.Context) error {
 			if err := part.add(ctx, g.Run, l.rows); err != nil {
 				return err
 			}
+			if err := aside.add(ctx, g.Run, l.beside); err != nil {
+				return err
+			}
+			x.stats.update(func(s *Stats) { s.Plan.add(l) })
 		}
 		x.settle(g)
 	}
-	return part.finish(ctx)
+	if err := part.finish(ctx); err != nil {
+		return err
+	}
+	if err := x.late(ctx, aside); err != nil {
+		return err
+	}
+	return aside.finish(ctx)
 }
 
 // load begins to read the groups that are exported; each call of next returns
@@ -160,9 +195,13 @@ func (x *execution) group(ctx context.Context, g manifest.Group) (l loaded) {
 		} else if err != nil {
 			return loaded{err: err}
 		}
+		l.sessions++
 		l.short = l.short || len(res.Rows) == 0
 		l.rows = append(l.rows, res.Rows...)
-		l.leftOut = add(l.leftOut, res.LeftOut)
+		l.leftOut = manifest.Sum(l.leftOut, res.LeftOut)
+		if len(res.Rows) > 0 {
+			l.beside.Add(session.Beside(res.Rows))
+		}
 	}
 	slices.SortFunc(l.rows, func(a, b *rows.Row) int {
 		return cmp.Or(cmp.Compare(a.RolloutIndex, b.RolloutIndex), cmp.Compare(a.SessionID, b.SessionID),
@@ -208,11 +247,11 @@ func (x *execution) judge(g *manifest.Group, l loaded) loaded {
 			g.Reason = manifest.Malformed
 		}
 		if len(l.rows) > 0 {
-			l.leftOut = add(l.leftOut, map[string]int64{"group": int64(len(l.rows))})
+			l.leftOut = manifest.Sum(l.leftOut, map[string]int64{"group": int64(len(l.rows))})
 		}
-		l.rows = nil
+		l.rows, l.beside = nil, rows.Beside{}
 	}
-	c.RowsLeftOut = add(c.RowsLeftOut, l.leftOut)
+	c.RowsLeftOut = manifest.Sum(c.RowsLeftOut, l.leftOut)
 	for _, r := range l.rows {
 		c.Rows++
 		c.Tokens += int64(r.Length)
@@ -241,6 +280,7 @@ func (x *execution) settle(g manifest.Group) {
 		x.manifest.Counts.GroupsExported++
 	} else {
 		x.manifest.Counts.GroupsDropped++
+		x.manifest.Counts.DroppedBy = manifest.Sum(x.manifest.Counts.DroppedBy, map[string]int64{string(g.Reason): 1})
 	}
 	x.manifest.Settled = append(x.manifest.Settled, g)
 }

@@ -3,9 +3,9 @@ package exporter
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,16 +20,17 @@ const mergeFiles = 128
 
 // Compact merges small shards of a run into large ones, until no run has two
 // shards that are less than half full. Rows stay as they are; readers of older
-// manifests keep their files for CollectAfter.
+// manifests keep their files for CollectAfter. Run does it by itself where there
+// are many.
 func (e *Exporter) Compact(ctx context.Context) (Summary, error) {
-	return e.rewrite(ctx, manifest.Replace, func(files []manifest.File) []string {
-		return small(files, e.cfg.FileTokens/2)
+	return e.rewriteAll(ctx, manifest.Replace, func(files []manifest.File) []string {
+		return small(files, e.cfg.FileTokens, 2)
 	})
 }
 
 // Drop removes all files of a run from the data set.
 func (e *Exporter) Drop(ctx context.Context, run string) (Summary, error) {
-	return e.rewrite(ctx, manifest.Drop, func(files []manifest.File) (paths []string) {
+	return e.rewriteAll(ctx, manifest.Drop, func(files []manifest.File) (paths []string) {
 		for _, f := range files {
 			if f.Run == run {
 				paths = append(paths, f.Path)
@@ -39,54 +40,74 @@ func (e *Exporter) Drop(ctx context.Context, run string) (Summary, error) {
 	})
 }
 
-// small returns the shards of the first run that has several below a size.
-func small(files []manifest.File, tokens int64) []string {
-	paths := make(map[string][]string)
-	for _, f := range files {
-		if f.Profile == manifest.Traj && f.Tokens < tokens && len(paths[f.Run]) < mergeFiles {
-			paths[f.Run] = append(paths[f.Run], f.Path)
-		}
-	}
-	first := ""
-	for run, list := range paths {
-		if len(list) > 1 && (first == "" || run < first) {
-			first = run
-		}
-	}
-	if len(paths[first]) < 2 {
-		return nil
-	}
-	return paths[first]
+// worthMerging returns the shards that Run merges.
+func (e *Exporter) worthMerging(files []manifest.File) []string {
+	return small(files, e.cfg.FileTokens, e.cfg.CompactFiles)
 }
 
-// rewrite plans and executes an operation on the files that choose picks, until
-// it picks none.
-func (e *Exporter) rewrite(ctx context.Context, op manifest.Op, choose func([]manifest.File) []string) (Summary, error) {
+// small returns shards of one run that are less than half full, if the run has
+// at least so many: the smallest first, and no more than fill one file, which
+// bounds how long a merge takes.
+func small(files []manifest.File, full int64, least int) (paths []string) {
+	of := make(map[string][]manifest.File)
+	for _, f := range files {
+		if f.Profile == manifest.Traj && f.Tokens < full/2 {
+			of[f.Run] = append(of[f.Run], f)
+		}
+	}
+	for _, run := range slices.Sorted(maps.Keys(of)) {
+		list := of[run]
+		if len(list) < least {
+			continue
+		}
+		slices.SortStableFunc(list, func(a, b manifest.File) int { return cmp.Compare(a.Tokens, b.Tokens) })
+		var tokens int64
+		for _, f := range list[:min(len(list), mergeFiles)] {
+			if tokens += f.Tokens; tokens > full {
+				break
+			}
+			paths = append(paths, f.Path)
+		}
+		return paths
+	}
+	return nil
+}
+
+// rewriteAll plans and executes an operation on the files that choose picks,
+// until it picks none.
+func (e *Exporter) rewriteAll(ctx context.Context, op manifest.Op, choose func([]manifest.File) []string) (Summary, error) {
 	state, err := e.log.Load(ctx)
 	if err != nil {
 		return Summary{}, err
 	}
-	f := e.newFollower(state, true)
-	for {
-		if found, err := f.resume(ctx); err != nil {
-			return Summary{}, err
-		} else if found {
-			continue
-		}
-		paths := choose(f.state.Files)
-		if len(paths) == 0 {
-			f.summary.Last = f.state.ID
-			return f.summary, nil
-		}
-		plan := &manifest.Plan{
-			ID: f.state.ID + 1, Op: op, Config: e.cfg.planned(), Replaces: paths,
-			Time: e.deps.Now().UTC().Truncate(time.Millisecond),
-		}
-		e.deps.Fault("plan")
-		if _, err := e.log.PutPlan(ctx, plan); err != nil && !errors.Is(err, sink.ErrExists) {
+	f := e.newFollower(state)
+	for again := true; again; {
+		if again, err = f.rewrite(ctx, op, choose); err != nil {
 			return Summary{}, err
 		}
 	}
+	f.summary.Last = f.state.ID
+	return f.summary, nil
+}
+
+// rewrite plans and executes an operation on the files that choose picks, or a
+// plan that somebody else published first; it reports whether it did.
+func (f *follower) rewrite(ctx context.Context, op manifest.Op, choose func([]manifest.File) []string) (done bool, err error) {
+	if found, err := f.resume(ctx); err != nil || found {
+		return found, err
+	}
+	paths := choose(f.state.Files)
+	if len(paths) == 0 {
+		return false, nil
+	}
+	plan := &manifest.Plan{
+		Format: manifest.PlanFormat, ID: f.state.ID + 1, Op: op, Config: f.cfg.planned(), Replaces: paths,
+		Time: f.deps.Now().UTC().Truncate(time.Millisecond),
+	}
+	if err := f.publishPlan(ctx, plan); err != nil {
+		return false, err
+	}
+	return f.resume(ctx)
 }
 
 // replace writes the rows of the plan's files again, merged by group.

@@ -2,7 +2,9 @@ package exporter_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -58,6 +60,73 @@ func TestCompactMergesSmallShardsAndKeepsEveryRow(t *testing.T) {
 		again, err := w.exporter(nil).Compact(w.t.Context())
 		require.NoError(w.t, err)
 		require.Zero(w.t, again.Written, "after %d", sum.Written)
+	})
+}
+
+func TestRunMergesAndCollectsByItself(t *testing.T) {
+	bubble(t, "", func(w *world) {
+		w.cfg.CompactFiles, w.cfg.CompactEvery, w.cfg.CollectAfter = 4, time.Hour, 3*time.Hour
+		stop, stop2 := w.follow(), w.follow() // of two exporters on one sink
+		defer stop()
+		defer stop2()
+		add := func(n int) {
+			w.append(session(fmt.Sprintf("s%d", n), "", 0, 0).Events()...)
+			time.Sleep(2 * w.cfg.Flush)
+		}
+		for n := range 3 {
+			add(n)
+		}
+		time.Sleep(w.cfg.CompactEvery)
+		require.Len(w.t, w.state().Files, 3, "three are not worth it")
+		add(3)
+		pinned, before := w.state(), w.rows()
+		time.Sleep(w.cfg.CompactEvery)
+		require.Len(w.t, w.state().Files, 1)
+		require.Equal(w.t, before, w.rows())
+
+		stored := func() (n int) {
+			for key := range w.contents() {
+				if strings.HasSuffix(key, ".parquet") {
+					n++
+				}
+			}
+			return n
+		}
+		require.Equal(w.t, 5, stored(), "who pinned manifest %d goes on", pinned.ID)
+		report, err := exporter.Check(w.t.Context(), w.sink, pinned.ID, nil)
+		require.NoError(w.t, err)
+		require.Empty(w.t, report.Faults)
+		time.Sleep(w.cfg.CollectAfter + 2*w.cfg.CompactEvery)
+		require.Equal(w.t, 1, stored())
+		require.Equal(w.t, before, w.rows())
+	})
+	bubble(t, "not when it is told not to", func(w *world) {
+		w.cfg.CompactFiles, w.cfg.CompactEvery = 2, 0
+		stop := w.follow()
+		defer stop()
+		for n := range 3 {
+			w.append(session(fmt.Sprintf("s%d", n), "", 0, 0).Events()...)
+			time.Sleep(2 * w.cfg.Flush)
+		}
+		time.Sleep(24 * time.Hour)
+		require.Len(w.t, w.state().Files, 3)
+	})
+}
+
+func TestAMergeFillsNoMoreThanOneFile(t *testing.T) {
+	bubble(t, "", func(w *world) {
+		w.cfg.FileTokens = 80 // four groups of 18; below 40 is small
+		many(w, 9)
+		manifests := w.state().ID
+		sum, err := w.exporter(nil).Compact(w.t.Context())
+		require.NoError(w.t, err)
+		require.Greater(w.t, sum.Written, 1)
+		for id := manifests + 1; id <= w.state().ID; id++ {
+			m, err := exporter.Manifests(w.sink).Manifest(w.t.Context(), id)
+			require.NoError(w.t, err)
+			require.Len(w.t, m.Files, 1)
+			require.LessOrEqual(w.t, m.Files[0].Tokens, w.cfg.FileTokens)
+		}
 	})
 }
 

@@ -25,12 +25,12 @@ type Config struct {
 	Flush time.Duration
 	// FlushTokens of rows that are ready are exported at once.
 	FlushTokens int64
-	// RewardWait is how long a sealed session waits for its reward. It is
+	// RewardDeadline is how long a sealed session waits for its reward. It is
 	// exported without one after that.
-	RewardWait time.Duration
-	// GroupWait is how long a group waits for its sessions, from the first that
-	// was sealed on. A group of unknown size waits as long.
-	GroupWait time.Duration
+	RewardDeadline time.Duration
+	// GroupDeadline is how long a group waits for its sessions, from the first
+	// that was sealed on. A group of unknown size waits as long.
+	GroupDeadline time.Duration
 	// Partial is PartialDrop or PartialExport.
 	Partial string
 	// Grades that are exported: of A, B, C and D. X never is.
@@ -50,12 +50,14 @@ type Config struct {
 	FileTokens int64
 	// Compression of the pages: zstd or none.
 	Compression string
-	// CollectAfter is the age of a file that no manifest lists, or that one has
-	// removed, at which it is deleted. 0 deletes nothing.
+	// CompactEvery is how often Run merges small shards; 0 is never.
+	CompactEvery time.Duration
+	// CompactFiles is the number of shards of a run, less than half full, from
+	// which on Run merges them.
+	CompactFiles int
+	// CollectAfter is how long a file is kept that no manifest lists any more,
+	// so that whoever has pinned an older manifest can go on. 0 keeps all.
 	CollectAfter time.Duration
-	// Quiet is how long every partition must have had nothing new before Once
-	// and DryRun take the log for read.
-	Quiet time.Duration
 	// Temp is the folder where shards are staged; empty is the system's.
 	Temp string
 }
@@ -63,17 +65,18 @@ type Config struct {
 // DefaultConfig returns the configuration that the documentation describes.
 func DefaultConfig() Config {
 	return Config{
-		Tenant:       "default",
-		Flush:        10 * time.Second,
-		FlushTokens:  64 << 20,
-		RewardWait:   10 * time.Minute,
-		GroupWait:    time.Hour,
-		Partial:      PartialDrop,
-		Grades:       []string{"A", "B", "C"},
-		FileTokens:   128 << 20,
-		Compression:  string(parquet.Zstd),
-		CollectAfter: 24 * time.Hour,
-		Quiet:        2 * time.Second,
+		Tenant:         "default",
+		Flush:          10 * time.Second,
+		FlushTokens:    64 << 20,
+		RewardDeadline: time.Hour,
+		GroupDeadline:  time.Hour,
+		Partial:        PartialDrop,
+		Grades:         []string{"A", "B", "C"},
+		FileTokens:     128 << 20,
+		Compression:    string(parquet.Zstd),
+		CompactEvery:   time.Hour,
+		CompactFiles:   16,
+		CollectAfter:   24 * time.Hour,
 	}
 }
 
@@ -88,8 +91,8 @@ func (c Config) Validate() error {
 	fault(c.Tenant == "", "tenant is empty")
 	fault(c.Flush <= 0, "flush is %s; it must be above 0", c.Flush)
 	fault(c.FlushTokens <= 0, "flush_tokens is %d; it must be above 0", c.FlushTokens)
-	fault(c.RewardWait < 0, "reward_wait is %s; it must not be negative", c.RewardWait)
-	fault(c.GroupWait < 0, "group_wait is %s; it must not be negative", c.GroupWait)
+	fault(c.RewardDeadline < 0, "reward_deadline is %s; it must not be negative", c.RewardDeadline)
+	fault(c.GroupDeadline < 0, "group_deadline is %s; it must not be negative", c.GroupDeadline)
 	fault(c.Partial != PartialDrop && c.Partial != PartialExport, "partial is %q; it must be drop or export", c.Partial)
 	fault(len(c.Grades) == 0, "grades is empty")
 	for _, g := range c.Grades {
@@ -101,8 +104,9 @@ func (c Config) Validate() error {
 	fault(c.FileTokens <= 0, "file_tokens is %d; it must be above 0", c.FileTokens)
 	fault(c.Compression != string(parquet.Zstd) && c.Compression != string(parquet.None),
 		"compression is %q; it must be zstd or none", c.Compression)
+	fault(c.CompactEvery < 0, "compact_every is %s; it must not be negative", c.CompactEvery)
+	fault(c.CompactFiles < 2, "compact_files is %d; it must be at least 2", c.CompactFiles)
 	fault(c.CollectAfter < 0, "collect_after is %s; it must not be negative", c.CollectAfter)
-	fault(c.Quiet <= 0, "quiet is %s; it must be above 0", c.Quiet)
 	return errors.Join(faults...)
 }
 

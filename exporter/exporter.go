@@ -18,7 +18,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"math"
 	"path"
 	"time"
 
@@ -43,9 +45,15 @@ var (
 const (
 	// TrajFolder has the shards, and the manifests in manifest.Folder.
 	TrajFolder = "schema=traj.v1"
-	// RewardsFolder has rewards that came after their rows were exported.
-	RewardsFolder = "aux=rewards"
+	// RewardsFolder has rewards that came after their rows were exported,
+	// AnnotationsFolder annotations that no column holds, and BlobsFolder
+	// references to arrays along a turn's tokens.
+	RewardsFolder     = "aux=rewards"
+	AnnotationsFolder = "aux=annotations"
+	BlobsFolder       = "aux=blobs"
 )
+
+var dataFolders = []string{TrajFolder, RewardsFolder, AnnotationsFolder, BlobsFolder}
 
 // Deps are what an exporter works on.
 type Deps struct {
@@ -67,7 +75,7 @@ type Exporter struct {
 	cfg   Config
 	deps  Deps
 	log   *manifest.Log
-	stats stats
+	stats *stats
 }
 
 // New returns an exporter. It touches nothing yet. The error joins all faults
@@ -88,7 +96,7 @@ func New(cfg Config, deps Deps) (*Exporter, error) {
 	if deps.Fault == nil {
 		deps.Fault = func(string) {}
 	}
-	return &Exporter{cfg: cfg, deps: deps, log: Manifests(deps.Sink)}, nil
+	return &Exporter{cfg: cfg, deps: deps, log: Manifests(deps.Sink), stats: new(stats)}, nil
 }
 
 // Manifests is the log of manifests in a sink.
@@ -97,15 +105,19 @@ func Manifests(s sink.Sink) *manifest.Log { return manifest.NewLog(s, TrajFolder
 // Run exports until ctx ends, and then returns nil. It waits out a log or sink
 // that is away; any other error ends it.
 func (e *Exporter) Run(ctx context.Context) error {
-	f, err := e.follow(ctx, false)
+	f, err := e.begin(ctx)
 	if err != nil {
 		return ended(ctx, err)
 	}
-	defer f.stop()
+	if _, err := f.behind(ctx); err != nil {
+		return ended(ctx, err)
+	}
+	defer f.subscribe(ctx, all)()
 	tick := time.NewTicker(e.cfg.Flush)
 	defer tick.Stop()
-	collect := time.NewTicker(collectEvery)
-	defer collect.Stop()
+	housekeeping := time.NewTicker(e.housekeepingEvery())
+	defer housekeeping.Stop()
+	merging := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -119,19 +131,40 @@ func (e *Exporter) Run(ctx context.Context) error {
 			}
 			tick.Reset(e.cfg.Flush)
 		case <-tick.C:
-		case <-collect.C:
-			if err := e.retry(ctx, "collect", func() error { return e.collect(ctx) }); err != nil {
+		case <-housekeeping.C:
+			if err := e.retry(ctx, "collect", func() error { return e.Collect(ctx) }); err != nil {
 				return ended(ctx, err)
 			}
+			merging = e.cfg.CompactEvery > 0
 			continue
 		}
 		if err := f.flush(ctx); err != nil {
 			return ended(ctx, err)
 		}
+		// One merge at a time, so that what becomes ready does not wait long.
+		if merging {
+			if merging, err = f.rewrite(ctx, manifest.Replace, f.worthMerging); err != nil {
+				return ended(ctx, err)
+			}
+		}
 	}
 }
 
-const collectEvery = time.Hour
+// all are the partitions.
+func all(yield func(int) bool) {
+	for i := range journal.Partitions {
+		if !yield(i) {
+			return
+		}
+	}
+}
+
+func (e *Exporter) housekeepingEvery() time.Duration {
+	if e.cfg.CompactEvery > 0 {
+		return e.cfg.CompactEvery
+	}
+	return time.Hour
+}
 
 // ended turns an error that is due to the end of ctx into none.
 func ended(ctx context.Context, err error) error {
@@ -150,19 +183,17 @@ type Summary struct {
 	Files []manifest.File
 	// Counts sums the manifests that were written.
 	Counts manifest.Counts
-	// Waiting is the number of groups that are not ready, Open the number of
-	// sessions that are not sealed.
-	Waiting, Open int
+	// Held is what is not exported yet.
+	Held Held
 }
 
-// Once reads the log up to its end, exports what is ready, and returns. An
+// Once reads the log up to the end that it has now, exports what is ready, and returns. An
 // interrupted plan is executed first.
 func (e *Exporter) Once(ctx context.Context) (Summary, error) {
-	f, err := e.follow(ctx, true)
+	f, err := e.begin(ctx)
 	if err != nil {
 		return Summary{}, err
 	}
-	defer f.stop()
 	if err := f.catchUp(ctx); err != nil {
 		return Summary{}, err
 	}
@@ -171,28 +202,49 @@ func (e *Exporter) Once(ctx context.Context) (Summary, error) {
 	}
 	s := f.summary
 	s.Last = f.state.ID
-	s.Waiting, s.Open = f.tracker.waiting()
+	s.Held = f.tracker.held(e.deps.Now())
 	return s, nil
 }
 
-// DryRun reads the log up to its end and returns the plan that Once would
-// execute next; nil when nothing is ready. Nothing is written: an interrupted
-// plan is returned as it is.
-func (e *Exporter) DryRun(ctx context.Context) (*manifest.Plan, error) {
+// DryRun reads the log up to the end that it has now and returns what Once would do: the files
+// are those that it would write, with their sizes and hashes, unless more
+// becomes ready until then. Nothing is written. A plan that was interrupted is
+// executed first by Once, and not looked behind here.
+func (e *Exporter) DryRun(ctx context.Context) (Summary, error) {
 	state, err := e.log.Load(ctx)
 	if err != nil {
-		return nil, err
+		return Summary{}, err
 	}
-	if plan, _, err := e.log.Plan(ctx, state.ID+1); !errors.Is(err, sink.ErrNotFound) {
-		return plan, err
-	}
-	f := e.newFollower(state, true)
-	f.subscribe(ctx)
-	defer f.stop()
+	dry := &Exporter{cfg: e.cfg, deps: e.deps, log: e.log, stats: e.stats}
+	dry.deps.Sink = unwritten{e.deps.Sink}
+	f := dry.newFollower(state)
 	if err := f.catchUp(ctx); err != nil {
-		return nil, err
+		return Summary{}, err
 	}
-	return f.plan(), nil
+	s := Summary{Last: state.ID, Held: f.tracker.held(e.deps.Now())}
+	plan, hash, err := e.log.Plan(ctx, state.ID+1)
+	if errors.Is(err, sink.ErrNotFound) {
+		if plan = f.plan(math.MaxInt); plan == nil {
+			return s, nil
+		}
+		hash = plan.Hash()
+	} else if err != nil {
+		return Summary{}, err
+	}
+	m, err := f.execute(ctx, plan, hash, state.Files)
+	if err != nil {
+		return Summary{}, err
+	}
+	s.Written, s.Files, s.Counts = 1, m.Files, m.Counts
+	return s, nil
+}
+
+// unwritten is a sink on which what is put is lost.
+type unwritten struct{ sink.Sink }
+
+func (unwritten) PutExclusive(_ context.Context, _ string, body io.Reader, _ int64) error {
+	_, err := io.Copy(io.Discard, body)
+	return err
 }
 
 // Preview returns the rows of a sealed session as they would be exported now,
@@ -205,12 +257,13 @@ func (e *Exporter) Preview(ctx context.Context, session string) (rows.Result, er
 	return s.Rows(policy(e.cfg.planned()))
 }
 
-// collect deletes files that no manifest lists.
-func (e *Exporter) collect(ctx context.Context) error {
+// Collect deletes the files that nobody has needed for CollectAfter. Run does it
+// by itself.
+func (e *Exporter) Collect(ctx context.Context) error {
 	if e.cfg.CollectAfter == 0 {
 		return nil
 	}
-	orphans, err := e.log.Orphans(ctx, []string{TrajFolder, RewardsFolder}, e.deps.Now().Add(-e.cfg.CollectAfter))
+	orphans, err := e.log.Orphans(ctx, dataFolders, e.deps.Now().Add(-e.cfg.CollectAfter))
 	if err != nil {
 		return err
 	}
@@ -222,6 +275,3 @@ func (e *Exporter) collect(ctx context.Context) error {
 	}
 	return nil
 }
-
-// Collect deletes the files that CollectAfter is about, now.
-func (e *Exporter) Collect(ctx context.Context) error { return e.collect(ctx) }

@@ -203,7 +203,7 @@ func TestWhatIsMissingAtTheDeadline(t *testing.T) {
 		s := session("s0", "", 0, 0)
 		s.NoReward = true
 		w.append(s.Events()...)
-		time.Sleep(w.cfg.RewardWait - 5*time.Second)
+		time.Sleep(w.cfg.RewardDeadline - 5*time.Second)
 		require.Zero(w.t, w.once().Written)
 		time.Sleep(10 * time.Second)
 		require.Equal(w.t, 1, w.once().Written)
@@ -213,8 +213,8 @@ func TestWhatIsMissingAtTheDeadline(t *testing.T) {
 	})
 	bubble(t, "a session: the group is dropped", func(w *world) {
 		w.append(session("s0", "g", 0, 2).Events()...)
-		require.Equal(w.t, 1, w.once().Waiting)
-		time.Sleep(w.cfg.GroupWait)
+		require.Equal(w.t, 1, w.once().Held.Groups())
+		time.Sleep(w.cfg.GroupDeadline)
 		sum := w.once()
 		require.EqualValues(w.t, 1, sum.Counts.GroupsDropped)
 		require.Empty(w.t, w.rows())
@@ -222,13 +222,13 @@ func TestWhatIsMissingAtTheDeadline(t *testing.T) {
 		// It stays dropped when the session comes after all.
 		w.append(session("s1", "g", 1, 2).Events()...)
 		require.Zero(w.t, w.once().Written)
-		time.Sleep(2 * w.cfg.GroupWait)
+		time.Sleep(2 * w.cfg.GroupDeadline)
 		require.Zero(w.t, w.once().Written)
 	})
 	bubble(t, "a session, and partial groups are wanted", func(w *world) {
 		w.cfg.Partial = exporter.PartialExport
 		w.append(session("s0", "g", 0, 2).Events()...)
-		time.Sleep(w.cfg.GroupWait)
+		time.Sleep(w.cfg.GroupDeadline)
 		sum := w.once()
 		require.EqualValues(w.t, 1, sum.Counts.GroupsPartial)
 		require.Equal(w.t, []string{"s0"}, w.sessions())
@@ -237,7 +237,7 @@ func TestWhatIsMissingAtTheDeadline(t *testing.T) {
 		w.append(session("s0", "g", 0, 0).Events()...)
 		w.append(session("s1", "g", 1, 0).Events()...)
 		require.Zero(w.t, w.once().Written)
-		time.Sleep(w.cfg.GroupWait)
+		time.Sleep(w.cfg.GroupDeadline)
 		require.Equal(w.t, 1, w.once().Written)
 		require.Equal(w.t, []string{"s0", "s1"}, w.sessions())
 	})
@@ -343,6 +343,78 @@ func TestLateRewardsAreSmallFilesOfTheirOwn(t *testing.T) {
 	})
 }
 
+func TestLateAnnotationsAndThoseWithoutAColumnStandBesideTheRows(t *testing.T) {
+	bubble(t, "", func(w *world) {
+		s := session("s0", "", 0, 0)
+		s.Annotate("advantage", "0.5")
+		s.Annotate("judge", `{"score":3}`)
+		s.Annotate("entropy", "[0.1,0.2]").Turn = "b"
+		w.append(s.Events()...)
+		require.EqualValues(w.t, 2, w.once().Counts.Annotations)
+		var row *rows.Row
+		for _, r := range w.rows() {
+			row = r
+		}
+		require.Equal(w.t, float32(0.5), *row.Advantage)
+
+		s.Annotate("advantage", "-1").Revision = 1
+		s.Annotate("judge", `{"score":4}`).Revision = 1
+		s.Annotate("of another branch", "1").Branch = "b9"
+		w.append(s.AnnotationEvents()[3:]...)
+		sum := w.once()
+		require.EqualValues(w.t, 2, sum.Counts.Annotations)
+		require.Zero(w.t, sum.Counts.LateRewards)
+		require.Zero(w.t, w.once().Written, "once")
+
+		type note struct {
+			name, value string
+			turn        int32
+			revision    int64
+		}
+		var got []note
+		for a := range read[rows.AnnotationRow](w, manifest.Annotations) {
+			require.Equal(w.t, row.RowID, a.RowID)
+			got = append(got, note{a.Name, a.ValueJSON, a.TurnIndex, a.Revision})
+		}
+		require.Equal(w.t, []note{
+			{"judge", `{"score":3}`, -1, 0},
+			{"entropy", "[0.1,0.2]", 1, 0},
+			{"advantage", "-1", -1, 1},
+			{"judge", `{"score":4}`, -1, 1},
+		}, got)
+		for _, f := range w.state().Files[1:] {
+			require.True(w.t, strings.HasPrefix(f.Path, exporter.AnnotationsFolder+"/run=r/dt="), f.Path)
+		}
+		report, err := exporter.Check(w.t.Context(), w.sink, 0, nil)
+		require.NoError(w.t, err)
+		require.Empty(w.t, report.Faults)
+	})
+}
+
+func TestBlobsOfATurnAreReferredToByTokenAndAbsentOnesAreAbsent(t *testing.T) {
+	bubble(t, "", func(w *world) {
+		s := session("s0", "", 0, 0)
+		// Five tokens are known when turn b is sampled: 4 more than stand in the
+		// row belong to nothing.
+		s.Spans("b").Blobs = []*event.Blob{{
+			Kind: "routed_experts", Sha256: []byte{0xab}, Size: 77, Codec: "zstd", Uri: "s3://blobs/ab",
+			Dtype: "uint8", Shape: []int64{8, 48, 4}, Start: 5,
+		}}
+		w.append(s.Events()...)
+		w.append(session("s1", "", 0, 0).Events()...)
+		require.EqualValues(w.t, 1, w.once().Counts.Blobs)
+		for _, r := range w.rows() {
+			if r.SessionID == "s0" {
+				require.Equal(w.t, []*rows.BlobRow{{
+					RowID: r.RowID, RunID: "r", SessionID: "s0", GroupID: "s0", TurnIndex: 1, Kind: "routed_experts",
+					TokenStart: 5, TokenCount: r.Length - 5, DType: "uint8", Shape: []int64{8, 48, 4},
+					URI: "s3://blobs/ab", Codec: "zstd", Bytes: 77, SHA256: "ab",
+				}}, slices.Collect(read[rows.BlobRow](w, manifest.Blobs)))
+			}
+		}
+	})
+}
+
 func TestAnExporterGoesOnWhereTheLastOneWas(t *testing.T) {
 	bubble(t, "", func(w *world) {
 		open := session("open", "", 0, 0)
@@ -373,6 +445,19 @@ func TestAnotherLogIsRefused(t *testing.T) {
 		}
 		_, err := w.exporter(nil).Once(w.t.Context())
 		require.ErrorIs(w.t, err, exporter.ErrForeignLog)
+	})
+}
+
+func TestALogThatEndsBeforeWhatWasExportedIsRefused(t *testing.T) {
+	bubble(t, "", func(w *world) {
+		events := session("s0", "", 0, 0).Events()
+		w.append(events...)
+		w.once()
+		w.log, w.tips = mem.New(mem.Options{}), make(map[string]journal.Tip)
+		w.append(events[0])
+		_, err := w.exporter(nil).Once(w.t.Context())
+		require.ErrorIs(w.t, err, exporter.ErrForeignLog)
+		require.ErrorIs(w.t, w.exporter(nil).Run(w.t.Context()), exporter.ErrForeignLog)
 	})
 }
 
@@ -545,7 +630,7 @@ func simulate(w *world, rng *rand.Rand) {
 		stop()
 	}
 	w.once()
-	time.Sleep(w.cfg.GroupWait)
+	time.Sleep(w.cfg.GroupDeadline)
 	w.once()
 	var sessions []string
 	for id, exported := range want {
@@ -558,16 +643,39 @@ func simulate(w *world, rng *rand.Rand) {
 	require.Zero(w.t, w.once().Written)
 }
 
-func TestDryRunWritesNothing(t *testing.T) {
+func TestDryRunSaysWhatOnceWouldWriteAndWhatIsHeldBack(t *testing.T) {
 	bubble(t, "", func(w *world) {
-		plan, err := w.exporter(nil).DryRun(w.t.Context())
+		sum, err := w.exporter(nil).DryRun(w.t.Context())
 		require.NoError(w.t, err)
-		require.Nil(w.t, plan)
+		require.Empty(w.t, sum.Files)
 		w.append(session("s0", "g", 0, 1).Events()...)
-		plan, err = w.exporter(nil).DryRun(w.t.Context())
+		bad := rowstest.New("s1")
+		bad.Turn("a", "", 0, []uint32{1}, []uint32{2})
+		bad.Reward("", 1)
+		bad.Seal("main", "a").Grade = event.Grade_GRADE_D
+		unrewarded := session("s2", "", 0, 0)
+		unrewarded.NoReward = true
+		sealed := time.Now()
+		w.append(slices.Concat(bad.Events(), unrewarded.Events(), session("s3", "h", 0, 2).Events())...)
+		w.append(session("s4", "", 0, 0).Events()[:2]...)
+
+		sum, err = w.exporter(nil).DryRun(w.t.Context())
 		require.NoError(w.t, err)
-		require.Equal(w.t, "g", plan.Groups[0].Group)
-		require.Empty(w.t, w.contents())
+		require.Empty(w.t, w.contents(), "nothing is written")
+		require.Equal(w.t, exporter.Held{Reward: 1, Sessions: 1, Open: 1, Until: sealed.Add(time.Hour)}, sum.Held)
+		require.EqualValues(w.t, 1, sum.Counts.RowsLeftOut[rows.ByGrade])
+		require.EqualValues(w.t, 1, sum.Counts.GroupsDropped)
+		require.Len(w.t, sum.Files, 1)
+
+		// What was foretold comes true, to the byte.
+		at := time.Now()
+		w.now = func() time.Time { return at }
+		sum, err = w.exporter(nil).DryRun(w.t.Context())
+		require.NoError(w.t, err)
+		done := w.once()
+		require.Equal(w.t, sum.Files, done.Files)
+		require.Equal(w.t, sum.Counts, done.Counts)
+		require.Equal(w.t, sum.Held, done.Held)
 
 		res, err := w.exporter(nil).Preview(w.t.Context(), "s0")
 		require.NoError(w.t, err)
@@ -581,7 +689,7 @@ func TestOrphansAreCollectedWhenOld(t *testing.T) {
 	bubble(t, "", func(w *world) {
 		w.append(session("s0", "", 0, 0).Events()...)
 		w.once()
-		orphan := exporter.TrajFolder + "/run=r/dt=2026-01-01/part-000000000009-001-aabbccdd.parquet"
+		orphan := exporter.TrajFolder + "/run=r/dt=2026-01-01/part-000000000001-009-aabbccdd.parquet"
 		require.NoError(w.t, w.sink.PutExclusive(w.t.Context(), orphan, strings.NewReader("x"), 1))
 		e := w.exporter(nil)
 		require.NoError(w.t, e.Collect(w.t.Context()))
@@ -605,11 +713,11 @@ func TestConfigFaultsAreReportedTogether(t *testing.T) {
 	least, most := 1.0, 0.0
 	err := exporter.Config{
 		Partial: "maybe", Grades: []string{"A", "X"}, MinTokens: 9, MaxTokens: 3,
-		MinReward: &least, MaxReward: &most, RewardWait: -1, GroupWait: -1, CollectAfter: -1,
+		MinReward: &least, MaxReward: &most, RewardDeadline: -1, GroupDeadline: -1, CompactEvery: -1, CollectAfter: -1,
 	}.Validate()
 	for _, key := range []string{
-		"tenant", "flush", "flush_tokens", "reward_wait", "group_wait", "partial",
-		"grades", "compression", "min_tokens", "min_reward", "file_tokens", "collect_after", "quiet",
+		"tenant", "flush", "flush_tokens", "reward_deadline", "group_deadline", "compact_every", "compact_files", "partial",
+		"grades", "compression", "min_tokens", "min_reward", "file_tokens", "collect_after",
 	} {
 		require.ErrorContains(t, err, key)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"sync"
 	"time"
 
@@ -21,38 +23,31 @@ const (
 	longestPause = 10 * time.Second
 )
 
-// follower reads all partitions from the cursor on. Its fields but batches
-// belong to the goroutine that runs it.
+// follower reads partitions from the cursor on. Its fields but batches belong to
+// the goroutine that runs it.
 type follower struct {
 	*Exporter
 	state   *manifest.State
 	tracker *tracker
 	summary Summary
 
-	// bounded is for a follower that wants to know when partitions are quiet.
-	bounded bool
 	batches chan batch
-	cancel  context.CancelFunc
-	readers sync.WaitGroup
 }
 
 // batch is what one partition's reader has to say.
 type batch struct {
 	partition  int
 	deliveries []journal.Delivery
-	// quiet says that nothing came for a while.
-	quiet bool
-	err   error
+	err        error
 }
 
-// follow loads the manifests, executes an interrupted plan, and begins to read.
-// The caller stops the follower.
-func (e *Exporter) follow(ctx context.Context, bounded bool) (*follower, error) {
+// begin loads the manifests and executes an interrupted plan.
+func (e *Exporter) begin(ctx context.Context) (*follower, error) {
 	var f *follower
 	err := e.retry(ctx, "load", func() error {
 		state, err := e.log.Load(ctx)
 		if err == nil {
-			f = e.newFollower(state, bounded)
+			f = e.newFollower(state)
 		}
 		return err
 	})
@@ -64,29 +59,26 @@ func (e *Exporter) follow(ctx context.Context, bounded bool) (*follower, error) 
 			return nil, err
 		}
 	}
-	f.subscribe(ctx)
 	return f, nil
 }
 
-func (e *Exporter) newFollower(state *manifest.State, bounded bool) *follower {
-	return &follower{
-		Exporter: e, state: state, tracker: newTracker(e.cfg, state),
-		bounded: bounded, batches: make(chan batch),
-	}
+func (e *Exporter) newFollower(state *manifest.State) *follower {
+	return &follower{Exporter: e, state: state, tracker: newTracker(e.cfg, state), batches: make(chan batch)}
 }
 
-// subscribe starts a reader per partition. stop ends them.
-func (f *follower) subscribe(ctx context.Context) {
-	ctx, f.cancel = context.WithCancel(ctx)
-	for i := range journal.Partitions {
+// subscribe starts a reader for each of the partitions. The returned function
+// ends them.
+func (f *follower) subscribe(ctx context.Context, partitions iter.Seq[int]) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var readers sync.WaitGroup
+	for i := range partitions {
 		after := f.tracker.parts[i].after
-		f.readers.Go(func() { f.read(ctx, i, after) })
+		readers.Go(func() { f.read(ctx, i, after) })
 	}
-}
-
-func (f *follower) stop() {
-	f.cancel()
-	f.readers.Wait()
+	return func() {
+		cancel()
+		readers.Wait()
+	}
 }
 
 // read sends what comes on a partition until ctx ends or reading fails for
@@ -106,15 +98,12 @@ func (f *follower) read(ctx context.Context, partition int, after uint64) {
 		}
 		defer sub.Close()
 		for {
-			list, err := f.fetch(ctx, sub)
-			switch {
-			case len(list) > 0:
+			list, err := sub.Fetch(ctx, fetchMax)
+			if len(list) > 0 {
 				after = list[len(list)-1].Tip.Position
 				send(batch{deliveries: list})
-			case err == nil || ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-				send(batch{quiet: true})
 			}
-			if err != nil && !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			if err != nil {
 				return err
 			}
 		}
@@ -124,20 +113,12 @@ func (f *follower) read(ctx context.Context, partition int, after uint64) {
 	}
 }
 
-func (f *follower) fetch(ctx context.Context, sub journal.Subscription) ([]journal.Delivery, error) {
-	if f.bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, f.cfg.Quiet)
-		defer cancel()
-	}
-	return sub.Fetch(ctx, fetchMax)
-}
-
 // observe takes a batch into account.
 func (f *follower) observe(b batch) error {
 	if b.err != nil {
 		return b.err
 	}
+	f.stats.update(func(s *Stats) { s.Observed += int64(len(b.deliveries)) })
 	for _, d := range b.deliveries {
 		if d.Err != nil {
 			f.deps.Log.Error("entry cannot be read; its session is not exported",
@@ -150,10 +131,15 @@ func (f *follower) observe(b batch) error {
 	return nil
 }
 
-// catchUp observes until every partition has been quiet.
+// catchUp observes what the log holds at this moment, and no more than comes
+// with it.
 func (f *follower) catchUp(ctx context.Context) error {
-	silent := make(map[int]bool)
-	for len(silent) < journal.Partitions {
+	behind, err := f.behind(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.subscribe(ctx, maps.Keys(maps.Clone(behind)))()
+	for len(behind) > 0 {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -161,44 +147,69 @@ func (f *follower) catchUp(ctx context.Context) error {
 			if err := f.observe(b); err != nil {
 				return err
 			}
-			if b.quiet {
-				silent[b.partition] = true
-			} else {
-				delete(silent, b.partition)
+			if end, ok := behind[b.partition]; ok && f.tracker.parts[b.partition].seen >= end {
+				delete(behind, b.partition)
 			}
 		}
 	}
 	return nil
 }
 
+// behind returns the partitions that have more than the cursor says, and where
+// they end now. A log that ends before the cursor is not the one that was
+// followed, or has lost its end: what it gets from now on would be taken for
+// exported.
+func (f *follower) behind(ctx context.Context) (map[int]uint64, error) {
+	behind := make(map[int]uint64)
+	for i := range journal.Partitions {
+		var end uint64
+		err := f.retry(ctx, "end", func() (err error) {
+			end, err = f.deps.Journal.End(ctx, i)
+			return err
+		})
+		after := f.tracker.parts[i].after
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("exporter: end of partition %d: %w", i, err)
+		case 0 < end && end < after:
+			return nil, fmt.Errorf("%w: partition %d ends at %d, %d was exported already: export to another folder, or bring the log back",
+				ErrForeignLog, i, end, after)
+		case after < end:
+			behind[i] = end
+		}
+	}
+	return behind, nil
+}
+
 // flush exports what is ready.
 func (f *follower) flush(ctx context.Context) error {
 	for {
-		plan := f.plan()
+		plan := f.plan(planGroups)
 		if plan == nil {
-			f.stats.update(func(s *Stats) { s.Waiting, s.Open = f.tracker.waiting() })
+			held := f.tracker.held(f.deps.Now())
+			f.stats.update(func(s *Stats) { s.Held = held })
 			return nil
 		}
-		var exists bool
-		err := f.retry(ctx, "plan", func() error {
-			f.deps.Fault("plan")
-			_, err := f.log.PutPlan(ctx, plan)
-			exists = errors.Is(err, sink.ErrExists)
-			if exists {
-				return nil
-			}
+		if err := f.publishPlan(ctx, plan); err != nil {
 			return err
-		})
-		if err != nil {
-			return err
-		}
-		if exists {
-			f.deps.Log.Info("another plan was first", "plan", plan.ID)
 		}
 		if _, err := f.resume(ctx); err != nil {
 			return err
 		}
 	}
+}
+
+// publishPlan publishes a plan, unless another one has its number.
+func (f *follower) publishPlan(ctx context.Context, plan *manifest.Plan) error {
+	return f.retry(ctx, "plan", func() error {
+		f.deps.Fault("plan")
+		_, err := f.log.PutPlan(ctx, plan)
+		if errors.Is(err, sink.ErrExists) {
+			f.deps.Log.Info("another plan was first", "plan", plan.ID)
+			return nil
+		}
+		return err
+	})
 }
 
 // resume executes the plan after the state's manifest, if there is one, or

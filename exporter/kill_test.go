@@ -67,7 +67,7 @@ func exportAndDie(ctx context.Context, folder string, step int) error {
 		return err
 	}
 	cfg := exporter.DefaultConfig()
-	cfg.FileTokens, cfg.Quiet = 200, 20*time.Millisecond
+	cfg.FileTokens = 200
 	now := time.Now().Add(time.Hour).Truncate(24 * time.Hour)
 	e, err := exporter.New(cfg, exporter.Deps{
 		Journal: log, Sink: store, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return now },

@@ -189,6 +189,7 @@ func publish[T any](ctx context.Context, e *Exporter, s *staged[T], file *manife
 		return fmt.Errorf("exporter: publish %s: %w", file.Path, err)
 	}
 	e.deps.Fault("published")
+	e.stats.update(func(s *Stats) { s.Plan.Bytes += file.Bytes })
 	return nil
 }
 

@@ -9,29 +9,38 @@ import (
 	"turnlog.dev/exporter/manifest"
 )
 
-// plan decides what is ready now; nil when nothing is.
-func (f *follower) plan() *manifest.Plan {
+// planGroups bounds a plan, so that a backlog is committed piece by piece.
+const planGroups = 4096
+
+// plan decides what is ready now, at most so many groups, the longest ready
+// first; nil when nothing is.
+func (f *follower) plan(most int) *manifest.Plan {
 	now := f.deps.Now().UTC().Truncate(time.Millisecond)
-	plan := &manifest.Plan{ID: f.state.ID + 1, Op: manifest.Add, Time: now, Config: f.cfg.planned()}
-	settling := make(map[*group]bool)
+	plan := &manifest.Plan{Format: manifest.PlanFormat, ID: f.state.ID + 1, Op: manifest.Add, Time: now, Config: f.cfg.planned()}
+	ready := make(map[*group]decision)
 	for _, g := range f.tracker.groups {
-		outcome, reason, members, ok := g.decide(f.cfg, now)
-		if !ok {
-			continue
+		if d := g.decide(f.cfg, now); d.wait == "" {
+			ready[g] = d
+		}
+	}
+	settling := make(map[*group]bool)
+	for _, g := range slices.SortedFunc(maps.Keys(ready), (*group).compare) {
+		if len(settling) == most {
+			break
 		}
 		settling[g] = true
-		plan.Groups = append(plan.Groups, planned(g, outcome, reason, members))
+		plan.Groups = append(plan.Groups, planned(g, ready[g]))
 	}
-	for _, r := range f.tracker.rewards {
-		plan.Rewards = append(plan.Rewards, *r)
+	for _, r := range f.tracker.lates {
+		plan.Late = append(plan.Late, *r)
 	}
-	if len(plan.Groups) == 0 && len(plan.Rewards) == 0 {
+	if len(plan.Groups) == 0 && len(plan.Late) == 0 {
 		return nil
 	}
 	slices.SortFunc(plan.Groups, func(a, b manifest.Group) int {
 		return cmp.Or(cmp.Compare(a.Run, b.Run), cmp.Compare(groupID(a), groupID(b)), cmp.Compare(a.Group, b.Group))
 	})
-	slices.SortFunc(plan.Rewards, func(a, b manifest.LateReward) int {
+	slices.SortFunc(plan.Late, func(a, b manifest.Late) int {
 		return cmp.Or(cmp.Compare(a.Run, b.Run), cmp.Compare(a.Session, b.Session))
 	})
 	plan.Cursor = f.tracker.cursor(settling)
@@ -39,11 +48,16 @@ func (f *follower) plan() *manifest.Plan {
 	return plan
 }
 
-func planned(g *group, outcome manifest.Outcome, reason manifest.Reason, members []*session) manifest.Group {
-	p := manifest.Group{Run: g.run, Group: g.group, Outcome: outcome, Reason: reason, Size: g.size}
+// compare orders groups by when their first session was sealed.
+func (g *group) compare(o *group) int {
+	return cmp.Or(g.sealed.Compare(o.sealed), cmp.Compare(g.run, o.run), cmp.Compare(g.group, o.group), cmp.Compare(g.session, o.session))
+}
+
+func planned(g *group, d decision) manifest.Group {
+	p := manifest.Group{Run: g.run, Group: g.group, Outcome: d.outcome, Reason: d.reason, Size: g.size}
 	for _, s := range g.sessions {
 		p.Sessions = append(p.Sessions, manifest.Session{
-			Session: s.id, Partition: s.partition, Through: s.last, Counts: slices.Contains(members, s),
+			Session: s.id, Partition: s.partition, Through: s.last, Counts: slices.Contains(d.members, s),
 		})
 	}
 	slices.SortFunc(p.Sessions, func(a, b manifest.Session) int { return cmp.Compare(a.Session, b.Session) })
@@ -68,16 +82,4 @@ func (t *tracker) lastSeal(plan *manifest.Plan) (last time.Time) {
 		}
 	}
 	return last
-}
-
-// add sums what is left out.
-func add(sum, more map[string]int64) map[string]int64 {
-	if len(more) > 0 && sum == nil {
-		sum = maps.Clone(more)
-		return sum
-	}
-	for reason, n := range more {
-		sum[reason] += n
-	}
-	return sum
 }

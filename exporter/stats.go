@@ -13,16 +13,39 @@ type Stats struct {
 	manifest.Counts
 	// Files and Bytes that it published.
 	Files, Bytes int64
-	// Retries of a log or sink that was away.
-	Retries int64
-	// Waiting groups and Open sessions.
-	Waiting, Open int
+	// Observed entries of the log, and Retries of a log or sink that was away.
+	Observed, Retries int64
+	Held              Held
+	// Plan is the one that is being executed, or was the last.
+	Plan Progress
 	// Manifest is the number of the last one.
 	Manifest int64
 	// Exported is when the last manifest was published; Lag the time from the
 	// last seal in it to then.
 	Exported time.Time
 	Lag      time.Duration
+}
+
+// Progress is how far the execution of a plan is.
+type Progress struct {
+	ID int64
+	Op manifest.Op
+	// Began is when the execution did.
+	Began time.Time
+	// Groups are those that it exports, of which Done are read.
+	Groups, Done           int
+	Sessions, Rows, Tokens int64
+	// Bytes are in files that are published.
+	Bytes int64
+}
+
+func (p *Progress) add(l loaded) {
+	p.Done++
+	p.Sessions += int64(l.sessions)
+	for _, r := range l.rows {
+		p.Rows++
+		p.Tokens += int64(r.Length)
+	}
 }
 
 type stats struct {

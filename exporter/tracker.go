@@ -29,7 +29,8 @@ type tracker struct {
 	settledGroups map[groupKey]bool
 	// latecomers are open sessions of groups that are settled.
 	latecomers map[string]bool
-	rewards    map[string]*manifest.LateReward
+	// lates are what came late to each session.
+	lates map[string]*manifest.Late
 }
 
 // ignore is the position of a session of which nothing will ever count.
@@ -79,7 +80,7 @@ func newTracker(cfg Config, state *manifest.State) *tracker {
 		groups:     make(map[groupKey]*group),
 		ready:      make(map[*group]int64),
 		latecomers: make(map[string]bool),
-		rewards:    make(map[string]*manifest.LateReward),
+		lates:      make(map[string]*manifest.Late),
 	}
 	t.settle(state)
 	return t
@@ -116,7 +117,7 @@ func (t *tracker) observe(number int, d journal.Delivery) error {
 			if o.GetSessionSealed() != nil {
 				delete(t.latecomers, d.Session)
 			}
-		case o.GetRewardRecorded() != nil:
+		case o.GetRewardRecorded() != nil, o.GetAnnotationRecorded() != nil:
 			t.late(d, number, max(through, p.after))
 		}
 	}
@@ -171,12 +172,12 @@ func (s *session) output(o *event.Output, at time.Time) {
 	}
 }
 
-// late notes a reward of a session whose rows are settled.
+// late notes a reward or annotation of a session whose rows are settled.
 func (t *tracker) late(d journal.Delivery, number int, after uint64) {
-	r := t.rewards[d.Session]
+	r := t.lates[d.Session]
 	if r == nil {
-		r = &manifest.LateReward{Run: d.Event.Run, Session: d.Session, Partition: number, After: after}
-		t.rewards[d.Session] = r
+		r = &manifest.Late{Run: d.Event.Run, Session: d.Session, Partition: number, After: after}
+		t.lates[d.Session] = r
 	}
 	r.Through = d.Tip.Position
 }
@@ -195,21 +196,6 @@ func (t *tracker) consider(g *group) {
 }
 
 func (t *tracker) readyTokens() int64 { return t.readySum }
-
-// waiting counts groups with a sealed session, and open sessions.
-func (t *tracker) waiting() (groups, open int) {
-	for _, g := range t.groups {
-		if !g.sealed.IsZero() {
-			groups++
-		}
-	}
-	for _, s := range t.sessions {
-		if s.sealed.IsZero() {
-			open++
-		}
-	}
-	return groups, open
-}
 
 // counts reports whether the session can be its index's attempt.
 func (s *session) counts() bool {
@@ -233,29 +219,90 @@ func (g *group) counting() []*session {
 	return list
 }
 
-// decide says what becomes of the group at now. ok is false while it waits.
-func (g *group) decide(cfg Config, now time.Time) (outcome manifest.Outcome, reason manifest.Reason, members []*session, ok bool) {
+// decision is what becomes of a group, or what it waits for.
+type decision struct {
+	outcome manifest.Outcome
+	reason  manifest.Reason
+	members []*session
+	// wait is empty when it waits for nothing; until is its deadline, if there
+	// is one.
+	wait  wait
+	until time.Time
+}
+
+// wait is what a group that is not ready waits for.
+type wait string
+
+const (
+	// forSeal: none of its sessions is sealed.
+	forSeal wait = "seal"
+	// forReward: a session that counts has no reward yet.
+	forReward wait = "reward"
+	// forSessions: indexes are missing, or nobody knows how many there are.
+	forSessions wait = "sessions"
+)
+
+// decide says what becomes of the group at now.
+func (g *group) decide(cfg Config, now time.Time) decision {
 	if g.sealed.IsZero() {
-		return "", "", nil, false
+		return decision{wait: forSeal}
 	}
-	members = g.counting()
-	for _, s := range members {
-		if !s.rewarded && now.Before(s.sealed.Add(cfg.RewardWait)) {
-			return "", "", nil, false
+	d := decision{members: g.counting()}
+	for _, s := range d.members {
+		if until := s.sealed.Add(cfg.RewardDeadline); !s.rewarded && now.Before(until) && until.After(d.until) {
+			d.wait, d.until = forReward, until
 		}
 	}
-	switch whole := g.size > 0 && len(members) >= int(g.size); {
-	case whole:
-		return manifest.Exported, "", members, true
-	case now.Before(g.sealed.Add(cfg.GroupWait)):
-		return "", "", nil, false
-	case len(members) == 0:
-		return manifest.Dropped, manifest.Void, nil, true
-	case g.size > 0 && cfg.Partial == PartialDrop:
-		return manifest.Dropped, manifest.Partial, nil, true
-	default:
-		return manifest.Exported, "", members, true
+	if d.wait != "" {
+		return d
 	}
+	until := g.sealed.Add(cfg.GroupDeadline)
+	switch whole := g.size > 0 && len(d.members) >= int(g.size); {
+	case !whole && now.Before(until):
+		d.wait, d.until = forSessions, until
+	case !whole && len(d.members) == 0:
+		d.outcome, d.reason = manifest.Dropped, manifest.Void
+	case !whole && g.size > 0 && cfg.Partial == PartialDrop:
+		d.outcome, d.reason, d.members = manifest.Dropped, manifest.Partial, nil
+	default:
+		d.outcome = manifest.Exported
+	}
+	return d
+}
+
+// Held counts what is not exported yet.
+type Held struct {
+	// Groups with a sealed session that wait, by what for: a reward, or the
+	// rest of their sessions. A session without a group is a group of one.
+	Reward, Sessions int
+	// Until is the first of their deadlines; zero is none.
+	Until time.Time
+	// Open are sessions that are not sealed.
+	Open int
+}
+
+// Groups is the number of groups that wait.
+func (h Held) Groups() int { return h.Reward + h.Sessions }
+
+func (t *tracker) held(now time.Time) (h Held) {
+	for _, g := range t.groups {
+		d := g.decide(t.cfg, now)
+		switch d.wait {
+		case forReward:
+			h.Reward++
+		case forSessions:
+			h.Sessions++
+		}
+		if !d.until.IsZero() && (h.Until.IsZero() || d.until.Before(h.Until)) {
+			h.Until = d.until
+		}
+	}
+	for _, s := range t.sessions {
+		if s.sealed.IsZero() {
+			h.Open++
+		}
+	}
+	return h
 }
 
 // settle forgets what a state has settled.
@@ -280,10 +327,10 @@ func (t *tracker) settle(state *manifest.State) {
 			t.forget(key)
 		}
 	}
-	for id, r := range t.rewards {
+	for id, r := range t.lates {
 		r.After = max(r.After, t.settled[id], t.parts[r.Partition].after)
 		if r.Through <= r.After {
-			delete(t.rewards, id)
+			delete(t.lates, id)
 		}
 	}
 }
@@ -306,7 +353,7 @@ func (t *tracker) forget(key groupKey) {
 	delete(t.groups, key)
 }
 
-// cursor returns where to go on if the given groups, and all late rewards, are
+// cursor returns where to go on if the given groups, and all that came late, are
 // settled.
 func (t *tracker) cursor(settling map[*group]bool) manifest.Cursor {
 	var after [journal.Partitions]uint64

@@ -107,6 +107,7 @@ type Recorder struct {
 type Exporter struct {
 	Dir            string        `yaml:"dir" help:"folder for shards (default DATA/shards)"`
 	Flush          time.Duration `yaml:"flush" help:"longest wait of a finished row for its shard"`
+	FlushTokens    int64         `yaml:"flush_tokens" help:"tokens of finished rows that are written at once"`
 	RewardDeadline time.Duration `yaml:"reward_deadline" help:"how long a closed session waits for its reward"`
 	GroupDeadline  time.Duration `yaml:"group_deadline" help:"how long a closed session waits for the rest of its group"`
 	Partial        string        `yaml:"partial" help:"what happens to a group past its deadline: drop or export"`
@@ -114,8 +115,16 @@ type Exporter struct {
 	Classes        []string      `yaml:"classes" help:"classes to export; empty is all"`
 	MinTokens      int           `yaml:"min_tokens" help:"shortest row; 0 is no bound"`
 	MaxTokens      int           `yaml:"max_tokens" help:"longest row; 0 is no bound"`
+	MinReward      *float64      `yaml:"min_reward" help:"least reward; a row without one passes"`
+	MaxReward      *float64      `yaml:"max_reward" help:"highest reward; a row without one passes"`
+	MinVersion     *int64        `yaml:"min_version" help:"oldest weight version of a trained token; an unknown one passes"`
 	KeepTail       bool          `yaml:"keep_tail" help:"keep the context after the last trained token"`
 	FileTokens     int64         `yaml:"file_tokens" help:"tokens after which a shard ends"`
+	Compression    string        `yaml:"compression" help:"of shards: zstd or none"`
+	CompactEvery   time.Duration `yaml:"compact_every" help:"how often small shards are merged; 0 is never"`
+	CompactFiles   int           `yaml:"compact_files" help:"shards of a run, less than half full, from which on they are merged"`
+	CollectAfter   time.Duration `yaml:"collect_after" help:"how long a file that was merged away is kept for readers of older manifests; 0 is for ever"`
+	Temp           string        `yaml:"temp" help:"folder where shards are prepared; empty is the system's"`
 	S3             S3            `yaml:"s3"`
 }
 
@@ -151,8 +160,9 @@ func Default() Config {
 		},
 		Recorder: Recorder{CacheBytes: 512 << 20},
 		Exporter: Exporter{
-			Flush: 10 * time.Second, RewardDeadline: time.Hour, GroupDeadline: time.Hour, Partial: "drop",
-			Grades: []string{"A", "B", "C"}, FileTokens: 128 << 20,
+			Flush: 10 * time.Second, FlushTokens: 64 << 20, RewardDeadline: time.Hour, GroupDeadline: time.Hour, Partial: "drop",
+			Grades: []string{"A", "B", "C"}, Classes: []string{}, FileTokens: 128 << 20, Compression: "zstd",
+			CompactEvery: time.Hour, CompactFiles: 16, CollectAfter: 24 * time.Hour,
 		},
 		Logging: Logging{Level: "info"},
 	}
@@ -211,13 +221,7 @@ func (c Config) Validate() error {
 		}
 		check(m.ContextLength >= 0, key+".context_length", "must not be negative")
 	}
-	check(c.Exporter.Partial == "drop" || c.Exporter.Partial == "export", "exporter.partial", "%q is neither drop nor export", c.Exporter.Partial)
-	check(c.Exporter.Flush > 0, "exporter.flush", "must be positive")
-	check(c.Exporter.FileTokens > 0, "exporter.file_tokens", "must be positive")
 	check(c.Exporter.S3.Endpoint == "" || c.Exporter.S3.Bucket != "", "exporter.s3.bucket", "is missing")
-	for _, g := range c.Exporter.Grades {
-		check(slices.Contains([]string{"A", "B", "C", "D"}, g), "exporter.grades", "%q is none of A, B, C, D", g)
-	}
 	check(slices.Contains([]string{"debug", "info", "warn", "error"}, c.Logging.Level), "logging.level", "%q is none of debug, info, warn, error", c.Logging.Level)
 	check(slices.Contains([]string{"", "text", "json"}, c.Logging.Format), "logging.format", "%q is neither text nor json", c.Logging.Format)
 	return errors.Join(faults...)

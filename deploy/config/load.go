@@ -163,6 +163,12 @@ func (l leaf) text() string {
 	if list, ok := l.value.Interface().([]string); ok {
 		return strings.Join(list, ",")
 	}
+	if l.value.Kind() == reflect.Pointer {
+		if l.value.IsNil() {
+			return ""
+		}
+		return fmt.Sprint(l.value.Elem().Interface())
+	}
 	return fmt.Sprint(l.value.Interface())
 }
 

@@ -146,8 +146,8 @@ func (m *metrics) exporter(read func() exporter.Stats) {
 		put("turnlog_exporter_files_total", float64(s.Files))
 		put("turnlog_exporter_bytes_total", float64(s.Bytes))
 		put("turnlog_exporter_retries_total", float64(s.Retries))
-		put("turnlog_exporter_waiting_groups", float64(s.Waiting))
-		put("turnlog_exporter_open_sessions", float64(s.Open))
+		put("turnlog_exporter_waiting_groups", float64(s.Held.Groups()))
+		put("turnlog_exporter_open_sessions", float64(s.Held.Open))
 		put("turnlog_exporter_lag_seconds", s.Lag.Seconds())
 	},
 		counter("turnlog_exporter_rows_total", "Rows exported."),

@@ -68,9 +68,11 @@ func recorderConfig(cfg config.Config) (recorder.Config, error) {
 func exporterConfig(cfg config.Config) exporter.Config {
 	e := cfg.Exporter
 	c := exporter.DefaultConfig()
-	c.Tenant = cfg.Tenant
-	c.Flush, c.RewardWait, c.GroupWait = e.Flush, e.RewardDeadline, e.GroupDeadline
+	c.Tenant, c.Temp = cfg.Tenant, e.Temp
+	c.Flush, c.FlushTokens, c.RewardDeadline, c.GroupDeadline = e.Flush, e.FlushTokens, e.RewardDeadline, e.GroupDeadline
 	c.Partial, c.Grades, c.Classes = e.Partial, e.Grades, e.Classes
-	c.MinTokens, c.MaxTokens, c.KeepTail, c.FileTokens = e.MinTokens, e.MaxTokens, e.KeepTail, e.FileTokens
+	c.MinTokens, c.MaxTokens, c.MinReward, c.MaxReward, c.MinVersion = e.MinTokens, e.MaxTokens, e.MinReward, e.MaxReward, e.MinVersion
+	c.KeepTail, c.FileTokens, c.Compression = e.KeepTail, e.FileTokens, e.Compression
+	c.CompactEvery, c.CompactFiles, c.CollectAfter = e.CompactEvery, e.CompactFiles, e.CollectAfter
 	return c
 }

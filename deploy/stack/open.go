@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"turnlog.dev/deploy/config"
 	"turnlog.dev/recorder/registry"
@@ -49,7 +50,7 @@ func WithLogs(ctx context.Context, cfg config.Config, log *slog.Logger, fn func(
 // Speller returns what spells the ids of a tokenizer with the given
 // fingerprint, out of the models of the configuration. Ids of an unknown one
 // are shown as numbers.
-func Speller(ctx context.Context, cfg config.Config, fingerprint string) (func(id uint32) string, error) {
+func Speller(ctx context.Context, cfg config.Config, fingerprint string) (func(ids ...uint32) string, error) {
 	for _, c := range cfg.Models {
 		if c.Files == "" {
 			continue
@@ -59,8 +60,14 @@ func Speller(ctx context.Context, cfg config.Config, fingerprint string) (func(i
 			return nil, err
 		}
 		if f.Tokenizer.Fingerprint() == fingerprint {
-			return func(id uint32) string { return f.Tokenizer.Decode([]uint32{id}) }, nil
+			return func(ids ...uint32) string { return f.Tokenizer.Decode(ids) }, nil
 		}
 	}
-	return func(id uint32) string { return fmt.Sprintf("<%d>", id) }, nil
+	return func(ids ...uint32) string {
+		var b strings.Builder
+		for _, id := range ids {
+			fmt.Fprintf(&b, "<%d>", id)
+		}
+		return b.String()
+	}, nil
 }

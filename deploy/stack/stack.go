@@ -114,19 +114,19 @@ func (s *Stack) Run(ctx context.Context) (err error) {
 	return g.wait(ctx)
 }
 
-// Export exports what is ready and returns.
-func (s *Stack) Export(ctx context.Context) (sum exporter.Summary, err error) {
+// WithExporter lets do use an exporter that is not running.
+func (s *Stack) WithExporter(ctx context.Context, do func(*exporter.Exporter) error) (err error) {
 	g := newGroup()
 	defer func() { err = errors.Join(err, g.stop()) }()
 	l, err := s.openLogs(ctx, g, reading)
 	if err != nil {
-		return sum, err
+		return err
 	}
 	exp, err := s.exporter(ctx, l)
 	if err != nil {
-		return sum, err
+		return err
 	}
-	return exp.Once(ctx)
+	return do(exp)
 }
 
 // interrupted drops an error that only says that ctx ended.

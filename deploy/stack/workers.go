@@ -3,6 +3,7 @@ package stack
 import (
 	"context"
 	"errors"
+	"path"
 
 	"turnlog.dev/deploy/config"
 	"turnlog.dev/exporter"
@@ -73,6 +74,15 @@ func (s *Stack) exporter(ctx context.Context, l *logs) (*exporter.Exporter, erro
 		Journal: trajectories, Sink: out, Log: s.opt.Log,
 		Fault: func(step string) { s.opt.Fault("exporter." + step) },
 	})
+}
+
+// ShardsAt says where shards are, for people.
+func ShardsAt(cfg config.Config) string {
+	c := cfg.Exporter.S3
+	if c.Endpoint == "" {
+		return cfg.Shards()
+	}
+	return "s3://" + path.Join(c.Bucket, c.Prefix) + " at " + c.Endpoint
 }
 
 // OpenShards opens the sink that shards are in.

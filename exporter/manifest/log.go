@@ -9,6 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"turnlog.dev/exporter/sink"
@@ -171,6 +174,9 @@ func (l *Log) read(ctx context.Context, file, format string, v any) ([]byte, err
 	return b, nil
 }
 
+// Hash is the sha256 of the plan's file.
+func (p *Plan) Hash() string { return hash(encode(p)) }
+
 // Hash is the sha256 of the configuration's JSON.
 func (c Config) Hash() string { return hash(encode(c)) }
 
@@ -189,29 +195,81 @@ func hash(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Orphans yields the data files below folder that no manifest up to now lists
-// and that are older than before: what a crash has left, and what Replace and
-// Drop removed. The caller deletes them, and keeps before well above the time
-// that a plan's execution and a reader of an old manifest take.
+// Orphans returns the data files below the folders that nothing needs any more:
+// what no manifest lists, or what one removed, if it is older than before. Two
+// kinds are kept, however old they are: files of a plan that is not executed
+// yet, and files of every manifest that was the last one at some time since
+// before, so that a reader may go on with the manifest that it has pinned.
 func (l *Log) Orphans(ctx context.Context, folders []string, before time.Time) ([]sink.Info, error) {
 	s, err := l.Load(ctx)
 	if err != nil {
 		return nil, err
 	}
-	listed := make(map[string]bool, len(s.Files))
-	for _, f := range s.Files {
-		listed[f.Path] = true
+	needed := make(map[string]bool, len(s.Files))
+	need := func(files []File) {
+		for _, f := range files {
+			needed[f.Path] = true
+		}
 	}
-	var orphans []sink.Info
+	need(s.Files)
+	var old []sink.Info
 	for _, folder := range folders {
 		for info, err := range l.sink.List(ctx, folder+"/") {
 			if err != nil {
 				return nil, fmt.Errorf("manifest: orphans: %w", err)
 			}
-			if path.Ext(info.Key) == ".parquet" && !listed[info.Key] && info.Modified.Before(before) {
-				orphans = append(orphans, info)
+			if path.Ext(info.Key) == ".parquet" && info.Modified.Before(before) && !needed[info.Key] && planOf(info.Key) <= s.ID {
+				old = append(old, info)
 			}
 		}
 	}
-	return orphans, nil
+	if len(old) == 0 {
+		return nil, nil
+	}
+	pinned, err := l.lastAt(ctx, before)
+	if err != nil {
+		return nil, err
+	}
+	if pinned > 0 {
+		state, err := l.LoadAt(ctx, pinned)
+		if err != nil {
+			return nil, err
+		}
+		need(state.Files)
+	}
+	for id := pinned + 1; id <= s.ID; id++ {
+		m, err := l.Manifest(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("manifest: orphans: %w", err)
+		}
+		need(m.Files)
+	}
+	return slices.DeleteFunc(old, func(o sink.Info) bool { return needed[o.Key] }), nil
+}
+
+// lastAt is the number of the manifest that was the last one at a time of the
+// sink's clock.
+func (l *Log) lastAt(ctx context.Context, at time.Time) (last int64, err error) {
+	for info, err := range l.sink.List(ctx, l.folder+"/") {
+		if err != nil {
+			return 0, fmt.Errorf("manifest: orphans: %w", err)
+		}
+		if kind, n, ok := parseName(path.Base(info.Key)); ok && kind == "m" && info.Modified.Before(at) {
+			last = max(last, n)
+		}
+	}
+	return last, nil
+}
+
+// planOf is the number of the plan in a data file's name, or 0.
+func planOf(key string) int64 {
+	parts := strings.Split(path.Base(key), "-")
+	if len(parts) < 2 {
+		return 0
+	}
+	n, err := strconv.ParseInt(parts[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }

@@ -51,8 +51,10 @@ type Profile string
 
 // The profiles of files in a manifest.
 const (
-	Traj    Profile = "traj"
-	Rewards Profile = "rewards"
+	Traj        Profile = "traj"
+	Rewards     Profile = "rewards"
+	Annotations Profile = "annotations"
+	Blobs       Profile = "blobs"
 )
 
 // Plan is decided before anything is written.
@@ -69,8 +71,9 @@ type Plan struct {
 	ConfigHash string `json:"config_hash"`
 	// Groups are settled by this plan, ordered by run and group.
 	Groups []Group `json:"groups,omitempty"`
-	// Rewards came after their session was exported.
-	Rewards []LateReward `json:"rewards,omitempty"`
+	// Late are rewards and annotations that came after their session was
+	// exported.
+	Late []Late `json:"late,omitempty"`
 	// Replaces are the files that a Replace or Drop removes.
 	Replaces []string `json:"replaces,omitempty"`
 	// Cursor is where a follower begins once this plan is executed; Replace and
@@ -158,9 +161,9 @@ type Session struct {
 	Counts bool `json:"counts,omitempty"`
 }
 
-// LateReward is a range of one session's events whose rewards came after its
-// rows were exported.
-type LateReward struct {
+// Late is a range of one session's events whose rewards and annotations came
+// after its rows were exported.
+type Late struct {
 	Run       string `json:"run"`
 	Session   string `json:"session"`
 	Partition int    `json:"partition"`
@@ -196,10 +199,10 @@ type Manifest struct {
 	// Removed are paths of files that are part of the set no longer.
 	Removed []string `json:"removed,omitempty"`
 	// Settled are the plan's groups, with what became of them in the end.
-	Settled []Group      `json:"settled,omitempty"`
-	Rewards []LateReward `json:"rewards,omitempty"`
-	Cursor  Cursor       `json:"cursor,omitempty"`
-	Counts  Counts       `json:"counts"`
+	Settled []Group `json:"settled,omitempty"`
+	Late    []Late  `json:"late,omitempty"`
+	Cursor  Cursor  `json:"cursor,omitempty"`
+	Counts  Counts  `json:"counts"`
 	// What the rows were tokenized and rendered with.
 	Tokenizers []string `json:"tokenizers,omitempty"`
 	Templates  []string `json:"templates,omitempty"`
@@ -232,15 +235,20 @@ type Counts struct {
 	// GroupsPartial are exported though sessions are missing.
 	GroupsPartial int64 `json:"groups_partial,omitempty"`
 	GroupsDropped int64 `json:"groups_dropped,omitempty"`
-	Rows          int64 `json:"rows,omitempty"`
-	Tokens        int64 `json:"tokens,omitempty"`
-	Trainable     int64 `json:"trainable,omitempty"`
+	// DroppedBy counts the dropped groups by Reason.
+	DroppedBy map[string]int64 `json:"groups_dropped_by,omitempty"`
+	Rows      int64            `json:"rows,omitempty"`
+	Tokens    int64            `json:"tokens,omitempty"`
+	Trainable int64            `json:"trainable,omitempty"`
 	// RowsLeftOut counts rows by why they were not exported: untrainable,
 	// grade, class, length, reward, version, group.
 	RowsLeftOut map[string]int64 `json:"rows_left_out,omitempty"`
 	// SessionsMalformed contradict themselves: a recorder's fault.
 	SessionsMalformed int64 `json:"sessions_malformed,omitempty"`
 	LateRewards       int64 `json:"late_rewards,omitempty"`
+	// Annotations that no column holds, late or not; Blobs that rows refer to.
+	Annotations int64 `json:"annotations,omitempty"`
+	Blobs       int64 `json:"blobs,omitempty"`
 }
 
 // Folder holds plans, manifests and snapshots, below the folder of a schema. It

@@ -3,6 +3,7 @@ package manifest_test
 import (
 	"encoding/json"
 	"fmt"
+	"path"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -124,7 +125,7 @@ func TestLateRewardsMoveTheirSessionForward(t *testing.T) {
 	require.NoError(t, s.Apply(next(s)))
 	m := next(s)
 	m.Cursor[0].After = 1
-	m.Rewards = []manifest.LateReward{
+	m.Late = []manifest.Late{
 		{Run: "r", Session: "s1", Partition: 3, After: 1, Through: 9},
 		{Run: "r", Session: "unknown", Partition: 3, After: 1, Through: 8},
 	}
@@ -195,13 +196,59 @@ func TestOrphansAreOldDataFilesThatNoManifestLists(t *testing.T) {
 		}
 		put(m.Files[0].Path)
 		put(folder + "/run=r/orphan.parquet")
+		put(folder + "/run=r/part-000000000001-002-aabbccdd.parquet")
+		put(folder + "/run=r/part-000000000002-001-aabbccdd.parquet") // its plan will be executed
 		put(folder + "/run=r/_SUCCESS")
 		time.Sleep(time.Hour)
 		put(folder + "/run=r/young.parquet")
 		orphans, err := log.Orphans(t.Context(), []string{folder}, time.Now().Add(-time.Minute))
 		require.NoError(t, err)
-		require.Len(t, orphans, 1)
-		require.Equal(t, folder+"/run=r/orphan.parquet", orphans[0].Key)
+		require.Equal(t, []string{"orphan.parquet", "part-000000000001-002-aabbccdd.parquet"}, keys(orphans))
+	})
+}
+
+func keys(list []sink.Info) (names []string) {
+	for _, info := range list {
+		names = append(names, path.Base(info.Key))
+	}
+	return names
+}
+
+// What counts is how long ago it was removed, not how old it is.
+func TestAFileIsKeptForThoseWhoPinnedAManifestThatHasIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := sinktest.NewMemory()
+		log := manifest.NewLog(store, folder)
+		const keep = 24 * time.Hour
+		orphans := func() []string {
+			list, err := log.Orphans(t.Context(), []string{folder}, time.Now().Add(-keep))
+			require.NoError(t, err)
+			return keys(list)
+		}
+		m := next(new(manifest.State))
+		m.Files[0].Path = folder + "/run=r/part-000000000001-001-aa.parquet"
+		require.NoError(t, store.Put(t.Context(), m.Files[0].Path, strings.NewReader("x"), 1))
+		require.NoError(t, log.PutManifest(t.Context(), m))
+		s := new(manifest.State)
+		require.NoError(t, s.Apply(m))
+
+		time.Sleep(30 * 24 * time.Hour)
+		for range 2 * manifest.SnapshotEvery {
+			n := next(s)
+			n.Files[0].Path = fmt.Sprintf("%s/run=r/part-%012d-001-aa.parquet", folder, n.ID)
+			n.Removed = []string{s.Files[0].Path}
+			require.NoError(t, log.PutManifest(t.Context(), n))
+			require.NoError(t, s.Apply(n))
+			if n.ID%manifest.SnapshotEvery == 0 {
+				require.NoError(t, log.PutSnapshot(t.Context(), s))
+			}
+			time.Sleep(time.Minute)
+			require.Empty(t, orphans(), "manifest %d", n.ID)
+		}
+		time.Sleep(keep - 2*manifest.SnapshotEvery*time.Minute)
+		require.Empty(t, orphans())
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"part-000000000001-001-aa.parquet"}, orphans())
 	})
 }
 

@@ -52,16 +52,16 @@ func (s *State) Apply(m *Manifest) error {
 	for _, g := range m.Settled {
 		s.Settled = append(s.Settled, SettledGroup{g, m.Time})
 	}
-	s.applyRewards(m.Rewards)
+	s.applyLate(m.Late)
 	s.forget(m.Time.Add(-Remember))
 	s.Totals.Add(m.Counts)
 	return nil
 }
 
-// applyRewards moves sessions forward whose late rewards were exported. A
+// applyLate moves sessions forward of which something late was exported. A
 // session that is known no longer comes back as a group without a name.
-func (s *State) applyRewards(rewards []LateReward) {
-	if len(rewards) == 0 {
+func (s *State) applyLate(late []Late) {
+	if len(late) == 0 {
 		return
 	}
 	at := make(map[string]*Session)
@@ -71,7 +71,7 @@ func (s *State) applyRewards(rewards []LateReward) {
 			at[session.Session] = session
 		}
 	}
-	for _, r := range rewards {
+	for _, r := range late {
 		if session := at[r.Session]; session != nil {
 			session.Through = max(session.Through, r.Through)
 			continue
@@ -109,14 +109,23 @@ func (c *Counts) Add(o Counts) {
 	c.Trainable += o.Trainable
 	c.SessionsMalformed += o.SessionsMalformed
 	c.LateRewards += o.LateRewards
-	if len(o.RowsLeftOut) > 0 {
-		sum := maps.Clone(c.RowsLeftOut)
-		if sum == nil {
-			sum = make(map[string]int64)
-		}
-		for reason, n := range o.RowsLeftOut {
-			sum[reason] += n
-		}
-		c.RowsLeftOut = sum
+	c.Annotations += o.Annotations
+	c.Blobs += o.Blobs
+	c.RowsLeftOut = Sum(c.RowsLeftOut, o.RowsLeftOut)
+	c.DroppedBy = Sum(c.DroppedBy, o.DroppedBy)
+}
+
+// Sum adds counts by reason. It changes neither.
+func Sum(a, b map[string]int64) map[string]int64 {
+	if len(b) == 0 {
+		return a
 	}
+	both := maps.Clone(a)
+	if both == nil {
+		both = make(map[string]int64)
+	}
+	for reason, n := range b {
+		both[reason] += n
+	}
+	return both
 }

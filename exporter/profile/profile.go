@@ -75,6 +75,9 @@ type Result struct {
 // Materialize writes the folder dir from the shards in a sink. It fails with
 // ErrExists when dir is there and not empty.
 func Materialize(ctx context.Context, s sink.Sink, dir string, o Options) (Result, error) {
+	if !slices.Contains(Names, o.Profile) {
+		return Result{}, fmt.Errorf("%w: %q; there are %v", ErrUnknown, o.Profile, Names)
+	}
 	state, err := exporter.Manifests(s).LoadAt(ctx, o.Manifest)
 	if err != nil {
 		return Result{}, err
@@ -103,8 +106,6 @@ func Materialize(ctx context.Context, s sink.Sink, dir string, o Options) (Resul
 		err = write(ctx, &m, chats)
 	case Prompts:
 		err = write(ctx, &m, prompts)
-	default:
-		err = fmt.Errorf("%w: %q", ErrUnknown, o.Profile)
 	}
 	if err != nil {
 		return Result{}, err

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -41,7 +40,7 @@ func export(t *testing.T, n int) sink.Sink {
 		}
 	}
 	cfg := exporter.DefaultConfig()
-	cfg.FileTokens, cfg.Quiet = 40, 20*time.Millisecond
+	cfg.FileTokens = 40
 	e, err := exporter.New(cfg, exporter.Deps{Journal: log, Sink: store, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	_, err = e.Once(t.Context())

@@ -232,8 +232,8 @@ func (r *Row) rewarded(s *Session, branch *event.BranchSealed, q *sequence) {
 		}
 		r.TurnReward[i] = float32(reward.Reward)
 	}
-	r.Advantage = number(s.annotation("advantage", branch.Branch))
-	r.RemoveSample = s.sealed.Status == "aborted" || string(s.annotation("remove_sample", branch.Branch)) == "true"
+	r.Advantage = number(s.annotation(advantage, branch.Branch))
+	r.RemoveSample = s.sealed.Status == "aborted" || string(s.annotation(removeSample, branch.Branch)) == "true"
 }
 
 // sampling fills in what the turns agree on.
@@ -335,9 +335,9 @@ func number(raw []byte) *float32 {
 	return &v
 }
 
-func nonNil(list []string) []string {
+func nonNil[T any](list []T) []T {
 	if list == nil {
-		return []string{}
+		return []T{}
 	}
 	return list
 }

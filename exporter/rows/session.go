@@ -20,7 +20,7 @@ type Session struct {
 	branches    []*event.BranchSealed
 	sealed      *event.SessionSealed
 	rewards     []reward
-	annotations []*event.AnnotationRecorded
+	annotations []annotation
 	definitions map[string][]byte
 	parked      bool
 }
@@ -35,6 +35,13 @@ type turn struct {
 // reward is a reward and the position of the update that brought it.
 type reward struct {
 	*event.RewardRecorded
+	position uint64
+	timeUS   int64
+}
+
+// annotation is an annotation and the position of the update that brought it.
+type annotation struct {
+	*event.AnnotationRecorded
 	position uint64
 	timeUS   int64
 }
@@ -77,7 +84,7 @@ func (s *Session) add(o *event.Output, in *event.Input, position uint64) error {
 	case *event.Output_RewardRecorded:
 		s.rewards = append(s.rewards, reward{o.RewardRecorded, position, in.GetTimeUs()})
 	case *event.Output_AnnotationRecorded:
-		s.annotations = append(s.annotations, o.AnnotationRecorded)
+		s.annotations = append(s.annotations, annotation{o.AnnotationRecorded, position, in.GetTimeUs()})
 	case *event.Output_Fault:
 		s.parked = true
 	}
@@ -162,7 +169,7 @@ func (s *Session) reward(turn string) *event.RewardRecorded {
 }
 
 // annotation returns the value of highest revision that is attached to the
-// branch, or else to the session. nil is none.
+// branch, or else to the session; of equal ones the last. nil is none.
 func (s *Session) annotation(name, branch string) []byte {
 	var best *event.AnnotationRecorded
 	for _, a := range s.annotations {
@@ -171,7 +178,7 @@ func (s *Session) annotation(name, branch string) []byte {
 		}
 		if best == nil || best.Branch == "" && a.Branch != "" ||
 			best.Branch == a.Branch && a.Revision >= best.Revision {
-			best = a
+			best = a.AnnotationRecorded
 		}
 	}
 	return best.GetValue()

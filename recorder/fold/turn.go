@@ -118,6 +118,7 @@ func (s *State) foldTurn(n *tree.Turn) []*event.Output {
 		Conversation: c.GetConversation(),
 		StartedUs:    request.GetReceivedUs(),
 		FinishedUs:   gen.GetDoneUs(),
+		Blobs:        gen.GetBlobs(),
 	}
 	if n.Parent != nil {
 		spans.Parent = n.Parent.ID

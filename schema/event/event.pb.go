@@ -1834,15 +1834,19 @@ func (x *Attempt) GetLogprobs() []byte {
 
 // Blob is stored outside the log, written before the event that names it.
 type Blob struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	Sha256        []byte                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
-	Size          int64                  `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
-	Codec         string                 `protobuf:"bytes,4,opt,name=codec,proto3" json:"codec,omitempty"`
-	Uri           string                 `protobuf:"bytes,5,opt,name=uri,proto3" json:"uri,omitempty"`
-	Dtype         string                 `protobuf:"bytes,6,opt,name=dtype,proto3" json:"dtype,omitempty"`
-	Shape         []int64                `protobuf:"varint,7,rep,packed,name=shape,proto3" json:"shape,omitempty"`
-	Start         int64                  `protobuf:"varint,8,opt,name=start,proto3" json:"start,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// routed_experts, ...
+	Kind   string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Sha256 []byte `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// Bytes as stored, in the codec: empty or zstd.
+	Size  int64  `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
+	Codec string `protobuf:"bytes,4,opt,name=codec,proto3" json:"codec,omitempty"`
+	Uri   string `protobuf:"bytes,5,opt,name=uri,proto3" json:"uri,omitempty"`
+	// A number's type as numpy names it, and the array's shape; the first
+	// dimension goes along the tokens, from the one at start on.
+	Dtype         string  `protobuf:"bytes,6,opt,name=dtype,proto3" json:"dtype,omitempty"`
+	Shape         []int64 `protobuf:"varint,7,rep,packed,name=shape,proto3" json:"shape,omitempty"`
+	Start         int64   `protobuf:"varint,8,opt,name=start,proto3" json:"start,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2843,7 +2847,10 @@ type TurnSpans struct {
 	// Engine time, microseconds.
 	GenerationUs int64 `protobuf:"varint,24,opt,name=generation_us,json=generationUs,proto3" json:"generation_us,omitempty"`
 	// Why a sampled token is masked, by reason.
-	Masked        map[string]uint32 `protobuf:"bytes,25,rep,name=masked,proto3" json:"masked,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Masked map[string]uint32 `protobuf:"bytes,25,rep,name=masked,proto3" json:"masked,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// What the engine gave besides, such as routed experts. A blob's start counts
+	// from the first id of the prompt.
+	Blobs         []*Blob `protobuf:"bytes,26,rep,name=blobs,proto3" json:"blobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3049,6 +3056,13 @@ func (x *TurnSpans) GetGenerationUs() int64 {
 func (x *TurnSpans) GetMasked() map[string]uint32 {
 	if x != nil {
 		return x.Masked
+	}
+	return nil
+}
+
+func (x *TurnSpans) GetBlobs() []*Blob {
+	if x != nil {
+		return x.Blobs
 	}
 	return nil
 }
@@ -3895,7 +3909,7 @@ const file_event_proto_rawDesc = "" +
 	"\vdata_source\x18\x06 \x01(\tR\n" +
 	"dataSource\x12\x14\n" +
 	"\x05split\x18\a \x01(\tR\x05split\x12\x1a\n" +
-	"\bmetadata\x18\b \x01(\fR\bmetadata\"\x81\a\n" +
+	"\bmetadata\x18\b \x01(\fR\bmetadata\"\xaf\a\n" +
 	"\tTurnSpans\x12\x12\n" +
 	"\x04turn\x18\x01 \x01(\tR\x04turn\x12\x16\n" +
 	"\x06parent\x18\x02 \x01(\tR\x06parent\x12\x12\n" +
@@ -3924,7 +3938,8 @@ const file_event_proto_rawDesc = "" +
 	"\vfinished_us\x18\x17 \x01(\x03R\n" +
 	"finishedUs\x12#\n" +
 	"\rgeneration_us\x18\x18 \x01(\x03R\fgenerationUs\x12?\n" +
-	"\x06masked\x18\x19 \x03(\v2'.turnlog.event.v1.TurnSpans.MaskedEntryR\x06masked\x1a9\n" +
+	"\x06masked\x18\x19 \x03(\v2'.turnlog.event.v1.TurnSpans.MaskedEntryR\x06masked\x12,\n" +
+	"\x05blobs\x18\x1a \x03(\v2\x16.turnlog.event.v1.BlobR\x05blobs\x1a9\n" +
 	"\vMaskedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"Z\n" +
@@ -4120,17 +4135,18 @@ var file_event_proto_depIdxs = []int32{
 	1,  // 39: turnlog.event.v1.TurnSpans.logprob_kind:type_name -> turnlog.event.v1.LogprobKind
 	14, // 40: turnlog.event.v1.TurnSpans.conversation:type_name -> turnlog.event.v1.Conversation
 	40, // 41: turnlog.event.v1.TurnSpans.masked:type_name -> turnlog.event.v1.TurnSpans.MaskedEntry
-	0,  // 42: turnlog.event.v1.Span.provenance:type_name -> turnlog.event.v1.Provenance
-	3,  // 43: turnlog.event.v1.BranchSealed.grade:type_name -> turnlog.event.v1.Grade
-	41, // 44: turnlog.event.v1.BranchSealed.excluded:type_name -> turnlog.event.v1.BranchSealed.ExcludedEntry
-	35, // 45: turnlog.event.v1.SessionSealed.ledger:type_name -> turnlog.event.v1.Ledger
-	42, // 46: turnlog.event.v1.Ledger.masked:type_name -> turnlog.event.v1.Ledger.MaskedEntry
-	43, // 47: turnlog.event.v1.Ledger.lost:type_name -> turnlog.event.v1.Ledger.LostEntry
-	48, // [48:48] is the sub-list for method output_type
-	48, // [48:48] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	19, // 42: turnlog.event.v1.TurnSpans.blobs:type_name -> turnlog.event.v1.Blob
+	0,  // 43: turnlog.event.v1.Span.provenance:type_name -> turnlog.event.v1.Provenance
+	3,  // 44: turnlog.event.v1.BranchSealed.grade:type_name -> turnlog.event.v1.Grade
+	41, // 45: turnlog.event.v1.BranchSealed.excluded:type_name -> turnlog.event.v1.BranchSealed.ExcludedEntry
+	35, // 46: turnlog.event.v1.SessionSealed.ledger:type_name -> turnlog.event.v1.Ledger
+	42, // 47: turnlog.event.v1.Ledger.masked:type_name -> turnlog.event.v1.Ledger.MaskedEntry
+	43, // 48: turnlog.event.v1.Ledger.lost:type_name -> turnlog.event.v1.Ledger.LostEntry
+	49, // [49:49] is the sub-list for method output_type
+	49, // [49:49] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_event_proto_init() }

@@ -100,8 +100,10 @@ func (s *Session) Reward(turn string, v float64) *event.RewardRecorded {
 }
 
 // Annotate adds an annotation of the session.
-func (s *Session) Annotate(name, json string) {
-	s.notes = append(s.notes, &event.AnnotationRecorded{Name: name, Value: []byte(json)})
+func (s *Session) Annotate(name, json string) *event.AnnotationRecorded {
+	a := &event.AnnotationRecorded{Name: name, Value: []byte(json), Source: "test"}
+	s.notes = append(s.notes, a)
+	return a
 }
 
 // Events returns the session's trajectory stream: its start, a turn each, its
@@ -122,10 +124,7 @@ func (s *Session) Events() []*event.Event {
 	if !s.NoReward {
 		list = append(list, s.RewardEvents()...)
 	}
-	for i, a := range s.notes {
-		list = append(list, s.event(event.KindAnnotated, uint64(2000+i),
-			&event.Output{Output: &event.Output_AnnotationRecorded{AnnotationRecorded: a}}))
-	}
+	list = append(list, s.AnnotationEvents()...)
 	var seals []*event.Output
 	for _, b := range s.branches {
 		b.Tokens = tokens
@@ -143,6 +142,16 @@ func (s *Session) RewardEvents() []*event.Event {
 	for i, r := range s.rewards {
 		list = append(list, s.event(event.KindRewardAssigned, uint64(1000+i),
 			&event.Output{Output: &event.Output_RewardRecorded{RewardRecorded: r}}))
+	}
+	return list
+}
+
+// AnnotationEvents returns the events of the session's annotations.
+func (s *Session) AnnotationEvents() []*event.Event {
+	var list []*event.Event
+	for i, a := range s.notes {
+		list = append(list, s.event(event.KindAnnotated, uint64(2000+i),
+			&event.Output{Output: &event.Output_AnnotationRecorded{AnnotationRecorded: a}}))
 	}
 	return list
 }

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"turnlog.dev/exporter"
+	"turnlog.dev/exporter/manifest"
+	"turnlog.dev/exporter/rows"
+)
+
+// turnlog runs the command line in this process.
+func turnlog(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := root()
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	cmd.SetErr(&bytes.Buffer{})
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestShardsOfTheDemoAreShownCheckedAndWritten(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	run := func(args ...string) string {
+		out, err := turnlog(t, append(args, "--data", data, "--logging.level", "error")...)
+		require.NoError(t, err)
+		return out
+	}
+	run("demo", "--listen", "127.0.0.1:1", "--sessions", "2")
+	shards := filepath.Join(t.TempDir(), "again")
+	dry := run("export", "--exporter.dir", shards, "--dry-run")
+	require.Contains(t, dry, "would write 2 rows of 1 groups")
+	require.NoDirExists(t, filepath.Join(shards, "schema=traj.v1"))
+	wrote := run("export", "--exporter.dir", shards)
+	require.Contains(t, wrote, "wrote 2 rows of 1 groups")
+	require.Contains(t, wrote, "manifest 1\n")
+	require.Contains(t, run("export", "--exporter.dir", shards), "nothing is ready that was not exported before")
+	filtered := run("export", "--exporter.dir", shards+"2", "--exporter.min-tokens", "100000", "--dry-run")
+	require.Contains(t, filtered, "rows that would be left out, by reason: length 2\n")
+	require.Contains(t, filtered, "groups that would be dropped, by reason: filtered 1\n")
+
+	require.Regexp(t, `part-0+1-001-[0-9a-f]+\.parquet +2 .* A:2 `, run("shards", "list"))
+	require.Equal(t, 1, strings.Count(run("shards", "list", "--json"), `"sha256"`))
+	table := strings.Split(run("shards", "rows", "--run", "demo"), "\n")
+	require.Len(t, table, 1+2+1)
+	row := strings.Fields(table[1])[0]
+	shown := run("shards", "show", "--row", row[:8])
+	require.Contains(t, shown, row)
+	require.Contains(t, shown, "[+")
+	require.NotContains(t, shown, "\x1b[")
+	require.Contains(t, run("shards", "show", "--each"), "INDEX")
+	require.Contains(t, run("shards", "check"), " 0 faults\n")
+	pretok := filepath.Join(t.TempDir(), "pretok")
+	require.Contains(t, run("shards", "materialize", "--out", pretok), "2 rows in 1 files, profile pretok, from manifest 1\n")
+	require.Contains(t, run("shards", "compact"), "0 manifests written")
+	run("shards", "drop", "--run", "demo")
+	require.Contains(t, run("shards", "list"), "manifest 2, 0 files")
+
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"shards", "show", "--row", "zz"}, "turnlog shards rows"},
+		{[]string{"shards", "materialize", "--out", "x", "--profile", "foo"}, "pretok chat prompts"},
+		{[]string{"shards", "materialize"}, "--out"},
+		{[]string{"shards", "drop"}, "--run"},
+		{[]string{"shards", "list", "--manifest", "9"}, "the last one is 2"},
+	} {
+		_, err := turnlog(t, append(c.args, "--data", data)...)
+		require.ErrorContains(t, err, c.says)
+	}
+}
+
+func TestARowIsColouredByWhatItsTokensAre(t *testing.T) {
+	r := &rows.Row{
+		RowID: "r", InputIDs: []int32{1, 2, 3, 4, 5}, LossMask: []int8{0, 1, 1, 0, 0}, Length: 5, TrainableTokens: 2,
+		TurnStart: []int32{1, 3}, TurnEnd: []int32{3, 4}, TurnFinish: []string{"stop", "stop"},
+	}
+	spell := func(ids ...uint32) (s string) {
+		for _, id := range ids {
+			s += string(rune('a' + id))
+		}
+		return s + map[bool]string{true: "\x1b[31m"}[len(ids) == 2]
+	}
+	for colour, want := range map[bool]string{
+		true:  "\x1b[0m\x1b[2mb\x1b[0m\x1b[32mcd\uFFFD[31m\x1b[0m\x1b[33me\x1b[0m\x1b[2mf\x1b[0m\n",
+		false: "b[+cd\uFFFD[31m+][-e-]f\n",
+	} {
+		var out bytes.Buffer
+		require.NoError(t, printRow(&out, r, spell, colour))
+		require.True(t, strings.HasSuffix(out.String(), "\n"+want), "%q", out.String())
+	}
+}
+
+func TestProgressSaysWhatIsDoneAndHowFast(t *testing.T) {
+	now := time.Now()
+	require.Equal(t, "reading the log: 1,234 entries", progress(exporter.Stats{Observed: 1234}, now))
+	s := exporter.Stats{Plan: exporter.Progress{
+		ID: 3, Op: manifest.Add, Began: now.Add(-2 * time.Second), Groups: 4, Done: 2, Sessions: 16, Rows: 20, Tokens: 1 << 20, Bytes: 3 << 20,
+	}}
+	require.Equal(t, "plan 3 [############------------] 2/4 groups  16 sessions  20 rows  1,048,576 tokens  3.0 MiB  10 rows/s", progress(s, now))
+}
