@@ -10,6 +10,7 @@ import (
 
 	"turnlog.dev/gateway/session"
 	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/message"
 	"turnlog.dev/schema/rawjson"
 	"turnlog.dev/schema/tree"
 )
@@ -241,6 +242,30 @@ func (g *Gateway) View(ctx context.Context, sess string, fn func(*tree.Tree) err
 		}
 		return s.View(fn)
 	})
+}
+
+// Said returns the answer of a turn. Only one that this gateway does not know
+// yet costs a look at the log.
+func (g *Gateway) Said(ctx context.Context, sess, turn string) (m message.Message, ok bool) {
+	err := g.sessions.Use(ctx, sess, func(s *session.Session) (err error) {
+		for range 2 {
+			err = s.View(func(t *tree.Tree) (err error) {
+				if n := t.Turn(turn); n != nil {
+					m, err = message.Parse(n.Committed.GetConversation().GetAnswer())
+					ok = err == nil
+				}
+				return err
+			})
+			if ok || err != nil {
+				return err
+			}
+			if err = s.CatchUp(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return m, ok && err == nil
 }
 
 var errUnchanged = errors.New("gateway: nothing to change")

@@ -98,7 +98,7 @@ func (t *turn) request() *event.Request {
 		SamplingAsked: t.req.Sampling, SamplingUsed: t.used,
 		BodyHash: t.req.BodyHash, RequestId: t.req.RequestID, IdempotencyKey: t.req.IdempotencyKey,
 		Thread: t.req.Thread, Class: class, Stream: t.req.Stream, Client: t.req.Client,
-		ReceivedUs: micros(t.req.Received),
+		ReceivedUs: micros(t.req.Received), Other: t.req.Other,
 	}
 }
 
@@ -112,6 +112,9 @@ func (t *turn) generation(g pool.Result) *event.Generation {
 	}
 	if t.req.Grammar != nil {
 		out.Constraints = append(out.Constraints, t.req.Grammar.Kind)
+	}
+	if t.req.ToolChoice.Required {
+		out.Constraints = append(out.Constraints, "tool_choice")
 	}
 	return out
 }

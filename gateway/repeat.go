@@ -207,12 +207,16 @@ func (g *Gateway) recorded(t *tree.Turn) (*Answer, error) {
 		return nil, err
 	}
 	ids := event.IDs(nil, c.GetCompletion().GetIds())
+	tokens := func(uint32) []byte { return nil }
+	if model, err := g.deps.Models.Resolve(c.GetRequest().GetModel(), ""); err == nil {
+		tokens = model.bytes
+	}
 	return &Answer{
 		Turn: t.ID, Message: m, FinishReason: c.GetCompletion().GetFinishReason(),
 		MatchedStop: c.GetCompletion().GetMatchedStop(), Model: c.GetRequest().GetModel(),
 		PromptTokens: t.PromptLen, CachedTokens: min(int(c.GetGeneration().GetCachedTokens()), t.PromptLen),
 		CompletionTokens: len(ids), IDs: ids, Repeated: true,
-		Tokens: func(uint32) []byte { return nil },
+		Tokens: tokens,
 	}, nil
 }
 

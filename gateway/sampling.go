@@ -73,6 +73,10 @@ func ParseSampling(raw []byte) (s engine.Sampling, err error) {
 				}
 				s.StopTokens = append(s.StopTokens, uint32(*n))
 			}
+		case "logit_bias":
+			for range rawjson.Members(v) {
+				err = Invalidf(k, "logit_bias is not supported: no engine is asked for it; leave it out")
+			}
 		default:
 			err = Invalidf(k, "%s is not a sampling parameter", k)
 		}

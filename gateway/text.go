@@ -38,6 +38,7 @@ func (t *turn) body() []byte {
 	b = append(b, ']')
 	if tools := append(append([]message.Definition(nil), c.Head.Tools...), c.Deferred...); len(tools) > 0 {
 		b = message.AppendTools(append(b, `,"tools":`...), tools)
+		b = t.req.ToolChoice.appendChoice(b)
 	}
 	if len(t.options.Kwargs) > 0 {
 		b = append(append(b, `,"chat_template_kwargs":`...), t.options.Kwargs...)

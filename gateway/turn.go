@@ -36,6 +36,8 @@ type Request struct {
 	// Sampling is a JSON object; see ParseSampling.
 	Sampling []byte
 	Grammar  *engine.Grammar
+	// ToolChoice counts where there are tools.
+	ToolChoice ToolChoice
 	// Kwargs is a JSON object for the template; nil is none.
 	Kwargs []byte
 	// Thinking is what the client asks for in its protocol's own words.
@@ -48,11 +50,15 @@ type Request struct {
 	// Thread is what the client calls its conversation, Client its name.
 	Thread, Client string
 	// Class is main, subagent, side, compaction or probe; empty is main.
-	Class    string
+	Class string
+	// Other is a JSON object of what the client said besides, for the record;
+	// nil is nothing.
+	Other    []byte
 	Received time.Time
 	// Begun, if not nil, is called once the prompt is made and before an engine
-	// is asked, from the goroutine that calls early: with the id that the turn
-	// will have and the number of its prompt tokens.
+	// is asked, or, where nothing may leave before the turn is in the log, when it
+	// is; from the goroutine that calls early: with the id that the turn will have
+	// and the number of its prompt tokens.
 	Begun func(turn string, promptTokens int)
 }
 
@@ -194,6 +200,9 @@ func (g *Gateway) plan(ctx context.Context, s *session.Session, req Request) (*t
 		return nil, &Error{Kind: LogDown, Message: "the log takes no turns now", RetryAfter: 5 * time.Second, Err: err}
 	}
 	if err := t.resolve(ctx, policy); err != nil {
+		return nil, err
+	}
+	if err := t.choose(); err != nil {
 		return nil, err
 	}
 	t.buffered = policy.GetBuffered()
@@ -363,9 +372,10 @@ func (t *turn) sampling(policy *event.ModelPolicy) (err error) {
 func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer, error) {
 	if t.buffered {
 		early = nil
+	} else {
+		t.req.begun(t.id, len(t.ids))
 	}
 	t.sent = t.g.deps.Now()
-	t.req.begun(t.id, len(t.ids))
 	generated, err := t.generate(ctx, early)
 	if err != nil {
 		return nil, t.tooLong(t.abort(ctx, generated, err))
@@ -386,6 +396,9 @@ func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer,
 		return t.concede(winner, early)
 	}
 	t.g.deps.Fault("turn.after_append")
+	if t.buffered {
+		t.req.begun(t.id, len(t.ids))
+	}
 	t.g.stats.turns.Add(1)
 	t.g.stats.promptTokens.Add(int64(len(t.ids)))
 	t.g.stats.newTokens.Add(int64(committed.NewIDs()))

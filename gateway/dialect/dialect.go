@@ -10,28 +10,11 @@ package dialect
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/binary"
-	"hash"
 	"strconv"
 
 	"turnlog.dev/gateway"
 	"turnlog.dev/schema/rawjson"
 )
-
-// Object checks that a request body is a JSON object.
-func Object(body []byte) error {
-	if len(bytes.TrimSpace(body)) == 0 {
-		return gateway.Invalidf("", "the body is empty; it must be a JSON object")
-	}
-	if err := rawjson.Valid(body); err != nil {
-		return gateway.Invalidf("", "the body is not valid JSON: %s", err)
-	}
-	if kind := rawjson.KindOf(body); kind != rawjson.Object {
-		return gateway.Invalidf("", "the body is %s; it must be a JSON object", kind)
-	}
-	return nil
-}
 
 // Text reads a string; null is "".
 func Text(param string, raw []byte) (string, error) {
@@ -65,30 +48,6 @@ func Array(param string, raw []byte) error {
 
 // IsNull reports whether a value is null.
 func IsNull(raw []byte) bool { return rawjson.KindOf(raw) == rawjson.Null }
-
-// BodyHash identifies a request whatever way of delivery it asks for. It is a
-// sha256 over the members of a body, in order, but for "stream" and
-// "stream_options".
-type BodyHash struct{ h hash.Hash }
-
-// NewBodyHash returns the hash of a body without members.
-func NewBodyHash() BodyHash { return BodyHash{sha256.New()} }
-
-// Add adds a member.
-func (b BodyHash) Add(key string, value []byte) {
-	if key == "stream" || key == "stream_options" {
-		return
-	}
-	var lengths [16]byte
-	binary.LittleEndian.PutUint64(lengths[:], uint64(len(key)))
-	binary.LittleEndian.PutUint64(lengths[8:], uint64(len(value)))
-	b.h.Write(lengths[:])
-	b.h.Write([]byte(key))
-	b.h.Write(value)
-}
-
-// Sum returns the hash.
-func (b BodyHash) Sum() []byte { return b.h.Sum(nil) }
 
 // Pick returns the values of an object's keys, nil for each that is not there,
 // and the last one of each that is repeated. It reads the object once, however

@@ -1,8 +1,6 @@
 package dialect
 
 import (
-	"bytes"
-
 	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/engine"
 	"turnlog.dev/schema/rawjson"
@@ -30,16 +28,6 @@ func Schema(param string, schema []byte) (*engine.Grammar, error) {
 		return nil, gateway.Invalidf(param, "%s must be an object", param)
 	}
 	return &engine.Grammar{Kind: "json_schema", Value: string(schema)}, nil
-}
-
-// Class is what a request is for, as far as its body tells in any protocol: one
-// token in answer to one message is asked for to try something out. Empty says
-// nothing.
-func Class(p Params, messages int) string {
-	if limit, ok := p.Has("max_tokens"); ok && messages == 1 && string(bytes.TrimSpace(limit)) == "1" {
-		return Probe
-	}
-	return ""
 }
 
 // The classes of requests, as they stand in the log.

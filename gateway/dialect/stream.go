@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"turnlog.dev/gateway"
-	"turnlog.dev/schema/rawjson"
 	"turnlog.dev/tokenizer/parse"
 )
 
@@ -55,17 +54,4 @@ func AppendEvent(dst []byte, name string, data []byte) []byte {
 	dst = append(append(dst, "event: "...), name...)
 	dst = append(append(dst, "\ndata: "...), data...)
 	return append(dst, "\n\n"...)
-}
-
-// Function is a tool definition in the canonical form, made of the client's
-// bytes. Empty parts are left out.
-func Function(name string, description, parameters []byte) []byte {
-	out := rawjson.AppendText([]byte(`{"type":"function","function":{"name":`), name)
-	if rawjson.KindOf(description) == rawjson.String {
-		out = append(append(out, `,"description":`...), description...)
-	}
-	if rawjson.KindOf(parameters) == rawjson.Object {
-		out = append(append(out, `,"parameters":`...), parameters...)
-	}
-	return append(out, "}}"...)
 }

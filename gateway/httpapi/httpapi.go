@@ -56,7 +56,9 @@ type Deps struct {
 	// Metrics serves /metrics; nil leaves the route out.
 	Metrics http.Handler
 	Log     *slog.Logger
-	Now     func() time.Time
+	// Now and NewID are time.Now and random ids but in tests.
+	Now   func() time.Time
+	NewID func() string
 	// Fault is called at named points; nil but in crash tests.
 	Fault func(point string)
 }
@@ -84,6 +86,9 @@ func New(cfg Config, deps Deps) (http.Handler, error) {
 	if deps.Now == nil {
 		deps.Now = time.Now
 	}
+	if deps.NewID == nil {
+		deps.NewID = gateway.NewID
+	}
 	if deps.Ready == nil {
 		deps.Ready = func(context.Context) error { return nil }
 	}
@@ -94,7 +99,7 @@ func New(cfg Config, deps Deps) (http.Handler, error) {
 	e := echo.New()
 	e.Logger = deps.Log
 	e.HTTPErrorHandler = a.fail
-	e.Use(a.recovered)
+	e.Use(a.named, a.recovered)
 
 	// Claude Code asks for it before its first call.
 	e.HEAD("/", func(c *echo.Context) error { return c.NoContent(http.StatusOK) })
@@ -167,8 +172,9 @@ func (a *api) session(c *echo.Context) (string, error) {
 
 // keyOf returns the key of a request, wherever the client's protocol puts it.
 func keyOf(r *http.Request) string {
-	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
-		return strings.TrimSpace(bearer)
+	scheme, key, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	if strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimSpace(key)
 	}
 	for _, h := range []string{"x-api-key", "x-goog-api-key"} {
 		if key := r.Header.Get(h); key != "" {
@@ -217,7 +223,7 @@ func (a *api) fail(c *echo.Context, err error) {
 		e = routeError(c, err)
 	}
 	a.report(c, e)
-	body, status := protocolOf(c.Request()).fail(nil, e)
+	body, status := protocolOf(c.Request()).fail(nil, e, requestID(c))
 	if errors.Is(err, echo.ErrMethodNotAllowed) {
 		status = http.StatusMethodNotAllowed // the router has set Allow
 	}
@@ -242,7 +248,7 @@ func routeError(c *echo.Context, err error) *gateway.Error {
 func (a *api) report(c *echo.Context, e *gateway.Error) {
 	switch e.Kind {
 	case gateway.InternalFault, gateway.Damaged, gateway.LogDown, gateway.EngineDown, gateway.EngineFault:
-		a.deps.Log.ErrorContext(c.Request().Context(), "request failed", "path", c.Path(), "kind", string(e.Kind), "error", e.Error())
+		a.deps.Log.ErrorContext(c.Request().Context(), "request failed", "request", requestID(c), "path", c.Path(), "kind", string(e.Kind), "error", e.Error())
 	}
 }
 

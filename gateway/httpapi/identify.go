@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"turnlog.dev/gateway"
@@ -26,14 +27,50 @@ func identify(req *gateway.Request, r *http.Request) {
 	if class != "" {
 		req.Class = class
 	}
-	if req.Class == "" && compacts(req) {
-		req.Class = dialect.Compaction
+	if req.Class == "" {
+		req.Class = beside(req, h)
 	}
-	if req.Class == "" && h.Get("x-session-affinity") != "" && len(req.Conversation.Head.Tools) == 0 {
-		// opencode asks for titles and summaries under the session of the work
-		// itself, without tools.
-		req.Class = dialect.Side
+}
+
+// beside tells the requests that clients make beside the work itself, in its
+// name.
+func beside(req *gateway.Request, h http.Header) (class string) {
+	tools := len(req.Conversation.Head.Tools) > 0
+	switch {
+	case compacts(req):
+		return dialect.Compaction
+	case h.Get("x-claude-code-session-id") != "" && !tools && req.Grammar != nil && req.Thinking.Mode == "off":
+		// Claude Code asks for a title so, beside the first turn.
+		return dialect.Side
+	case h.Get("x-session-affinity") != "" && !tools:
+		// opencode, for titles and summaries.
+		return dialect.Side
+	case strings.HasPrefix(req.Client, "QwenCode/"):
+		return qwen(req)
 	}
+	return ""
+}
+
+// qwen tells the requests of Qwen Code, which sends no mark of any kind, by its
+// system texts and tools: those about its memory, after the work; its summaries;
+// and sub-agents, which cannot start others as the agent itself can.
+func qwen(req *gateway.Request) (class string) {
+	system := ""
+	if list := req.Conversation.Head.System; len(list) > 0 {
+		system = list[0].Content.String()
+	}
+	says := func(words string) bool { return strings.Contains(system, words) }
+	tools := req.Conversation.Head.Tools
+	agent := slices.ContainsFunc(tools, func(d message.Definition) bool { return d.Name == "agent" })
+	switch {
+	case says("managed memory"), says("extract reusable skills"), says("selecting memories"):
+		return dialect.Side
+	case says("summarizes internal chat history"):
+		return dialect.Compaction
+	case len(tools) > 0 && !agent && !strings.HasPrefix(system, "You are Qwen Code"):
+		return dialect.Subagent
+	}
+	return ""
 }
 
 // conversation reads the names that clients give to their conversations: a

@@ -52,7 +52,7 @@ func (a *api) message(c *echo.Context) (req gateway.Request, opt anthropic.Optio
 	if req, opt, err = anthropic.Decode(body); err != nil {
 		return req, opt, err
 	}
-	req.Session, req.Received = sess, received
+	req.Session, req.Received, opt.Request = sess, received, requestID(c)
 	identify(&req, c.Request())
 	return req, opt, nil
 }

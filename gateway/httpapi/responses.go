@@ -5,6 +5,7 @@ import (
 
 	"turnlog.dev/gateway/dialect"
 	"turnlog.dev/gateway/dialect/responses"
+	"turnlog.dev/schema/message"
 )
 
 // responses serves a call of OpenAI's Responses API.
@@ -18,7 +19,9 @@ func (a *api) responses(c *echo.Context) error {
 	if err != nil {
 		return err
 	}
-	req, opt, err := responses.Decode(body)
+	req, opt, err := responses.Decode(body, func(turn string) (message.Message, bool) {
+		return a.deps.Gateway.Said(c.Request().Context(), sess, turn)
+	})
 	if err != nil {
 		return err
 	}

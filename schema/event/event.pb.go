@@ -1461,10 +1461,14 @@ type Request struct {
 	IdempotencyKey string `protobuf:"bytes,9,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	Thread         string `protobuf:"bytes,10,opt,name=thread,proto3" json:"thread,omitempty"`
 	// main, subagent, side, compaction, probe.
-	Class         string `protobuf:"bytes,11,opt,name=class,proto3" json:"class,omitempty"`
-	Stream        bool   `protobuf:"varint,12,opt,name=stream,proto3" json:"stream,omitempty"`
-	Client        string `protobuf:"bytes,13,opt,name=client,proto3" json:"client,omitempty"`
-	ReceivedUs    int64  `protobuf:"varint,14,opt,name=received_us,json=receivedUs,proto3" json:"received_us,omitempty"`
+	Class      string `protobuf:"bytes,11,opt,name=class,proto3" json:"class,omitempty"`
+	Stream     bool   `protobuf:"varint,12,opt,name=stream,proto3" json:"stream,omitempty"`
+	Client     string `protobuf:"bytes,13,opt,name=client,proto3" json:"client,omitempty"`
+	ReceivedUs int64  `protobuf:"varint,14,opt,name=received_us,json=receivedUs,proto3" json:"received_us,omitempty"`
+	// JSON object: the members of the body that stand nowhere else, known to
+	// turnlog or not. A long one is {"sha256":..., "bytes":...}. "left_out" lists
+	// the types of parts that the model was not shown.
+	Other         []byte `protobuf:"bytes,15,opt,name=other,proto3" json:"other,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1595,6 +1599,13 @@ func (x *Request) GetReceivedUs() int64 {
 		return x.ReceivedUs
 	}
 	return 0
+}
+
+func (x *Request) GetOther() []byte {
+	if x != nil {
+		return x.Other
+	}
+	return nil
 }
 
 // Generation is how the engine produced the completion.
@@ -3792,7 +3803,7 @@ const file_event_proto_rawDesc = "" +
 	"\n" +
 	"Definition\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\fR\x04hash\x12\x18\n" +
-	"\acontent\x18\x02 \x01(\fR\acontent\"\xac\x03\n" +
+	"\acontent\x18\x02 \x01(\fR\acontent\"\xc2\x03\n" +
 	"\aRequest\x12\x18\n" +
 	"\adialect\x18\x01 \x01(\tR\adialect\x12 \n" +
 	"\vtranslation\x18\x02 \x01(\rR\vtranslation\x12\x1f\n" +
@@ -3811,7 +3822,8 @@ const file_event_proto_rawDesc = "" +
 	"\x06stream\x18\f \x01(\bR\x06stream\x12\x16\n" +
 	"\x06client\x18\r \x01(\tR\x06client\x12\x1f\n" +
 	"\vreceived_us\x18\x0e \x01(\x03R\n" +
-	"receivedUs\"\x9a\x04\n" +
+	"receivedUs\x12\x14\n" +
+	"\x05other\x18\x0f \x01(\fR\x05other\"\x9a\x04\n" +
 	"\n" +
 	"Generation\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x18\n" +

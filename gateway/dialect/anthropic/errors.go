@@ -10,8 +10,8 @@ import (
 )
 
 // AppendError appends an error in Anthropic's shape and returns its HTTP
-// status.
-func AppendError(dst []byte, e *gateway.Error) ([]byte, int) {
+// status. The request's id is what the answer's header says too.
+func AppendError(dst []byte, e *gateway.Error, request string) ([]byte, int) {
 	status, typ := classify(e)
 	text := dialect.ErrorText(e)
 	if e.Kind == gateway.TooLong {
@@ -23,7 +23,8 @@ func AppendError(dst []byte, e *gateway.Error) ([]byte, int) {
 	}
 	dst = rawjson.AppendText(append(dst, `{"type":"error","error":{"type":`...), typ)
 	dst = rawjson.AppendText(append(dst, `,"message":`...), text)
-	return append(dst, "}}"...), status
+	dst = rawjson.AppendText(append(dst, `},"request_id":`...), request)
+	return append(dst, '}'), status
 }
 
 func classify(e *gateway.Error) (status int, typ string) {

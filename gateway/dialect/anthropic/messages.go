@@ -10,7 +10,7 @@ import (
 	"turnlog.dev/schema/rawjson"
 )
 
-func decodeMessages(raw []byte, tools []message.Definition) (list []message.Message, err error) {
+func (r *request) decodeMessages(raw []byte) (list []message.Message, err error) {
 	if kind := rawjson.KindOf(raw); kind != rawjson.Array {
 		return nil, gateway.Invalidf("messages", "messages is %s; it must be an array of at least one message", kind)
 	}
@@ -31,13 +31,13 @@ func decodeMessages(raw []byte, tools []message.Definition) (list []message.Mess
 		}
 		switch rawjson.Text(role) {
 		case "assistant":
-			m, err := decodeAssistant(at, content)
+			m, err := r.decodeAssistant(at, content)
 			if err != nil {
 				return nil, err
 			}
 			list = append(list, m)
 		case "system", "developer":
-			m, err := decodeUser(at, message.System, content, tools)
+			m, err := r.decodeUser(at, message.System, content)
 			if err != nil {
 				return nil, err
 			}
@@ -45,7 +45,7 @@ func decodeMessages(raw []byte, tools []message.Definition) (list []message.Mess
 		default:
 			// Clients have been seen to invent roles; whoever speaks is not the
 			// model.
-			m, err := decodeUser(at, message.User, content, tools)
+			m, err := r.decodeUser(at, message.User, content)
 			if err != nil {
 				return nil, err
 			}
@@ -75,7 +75,7 @@ func text(parts []message.Part, separator string) message.Content {
 }
 
 // decodeUser returns the tool results of a message, then the rest of it.
-func decodeUser(at string, role message.Role, content []byte, tools []message.Definition) (list []message.Message, err error) {
+func (r *request) decodeUser(at string, role message.Role, content []byte) (list []message.Message, err error) {
 	if rawjson.KindOf(content) == rawjson.String {
 		return []message.Message{{Role: role, Content: message.TextContent(rawjson.Text(content))}}, nil
 	}
@@ -85,18 +85,16 @@ func decodeUser(at string, role message.Role, content []byte, tools []message.De
 		at := fmt.Sprintf("%s.content.%d", at, n)
 		n++
 		if typ, _ := rawjson.Get(e, "type"); rawjson.Text(typ) == "tool_result" {
-			m, err := decodeResult(at, e, tools)
+			m, err := r.decodeResult(at, e)
 			if err != nil {
 				return nil, err
 			}
 			list = append(list, m)
 			continue
 		}
-		p, err := decodePart(at, e, tools)
-		if err != nil {
+		if rest, err = r.appendPart(rest, at, e); err != nil {
 			return nil, err
 		}
-		rest = append(rest, p)
 	}
 	if len(rest) > 0 || len(list) == 0 {
 		list = append(list, message.Message{Role: role, Content: text(rest, "\n")})
@@ -104,7 +102,7 @@ func decodeUser(at string, role message.Role, content []byte, tools []message.De
 	return list, nil
 }
 
-func decodeResult(at string, raw []byte, tools []message.Definition) (m message.Message, err error) {
+func (r *request) decodeResult(at string, raw []byte) (m message.Message, err error) {
 	m = message.Message{Role: message.Tool, Content: message.TextContent("")}
 	for k, v := range rawjson.Members(raw) {
 		switch k {
@@ -118,15 +116,7 @@ func decodeResult(at string, raw []byte, tools []message.Definition) (m message.
 			case rawjson.String:
 				m.Content = message.TextContent(rawjson.Text(v))
 			case rawjson.Array:
-				var parts []message.Part
-				for e := range rawjson.Elements(v) {
-					p, err := decodePart(fmt.Sprintf("%s.content.%d", at, len(parts)), e, tools)
-					if err != nil {
-						return m, err
-					}
-					parts = append(parts, p)
-				}
-				m.Content = text(parts, "\n")
+				m.Content, err = r.decodeBlocks(at+".content", v)
 			default:
 				err = gateway.Invalidf(at+".content", "%s.content is %s; it must be a text or a list of blocks", at, kind)
 			}
@@ -141,27 +131,63 @@ func decodeResult(at string, raw []byte, tools []message.Definition) (m message.
 	return m, nil
 }
 
-// decodePart reads a block of a user message or of a tool result.
-func decodePart(at string, raw []byte, tools []message.Definition) (message.Part, error) {
-	v := dialect.Pick(raw, "type", "text", "tool_name")
-	switch t := rawjson.Text(v[0]); t {
-	case "text":
-		if rawjson.KindOf(v[1]) != rawjson.String {
-			return message.Part{}, gateway.Invalidf(at, "%s: a text block needs a text", at)
+// decodeBlocks reads the blocks of a tool result.
+func (r *request) decodeBlocks(at string, raw []byte) (_ message.Content, err error) {
+	var parts []message.Part
+	n := 0
+	for e := range rawjson.Elements(raw) {
+		if parts, err = r.appendPart(parts, fmt.Sprintf("%s.%d", at, n), e); err != nil {
+			return message.Content{}, err
 		}
-		return message.Part{Type: "text", Text: rawjson.Text(v[1])}, nil
-	case "tool_reference":
-		return message.Part{Type: "text", Text: referenced(rawjson.Text(v[2]), tools)}, nil
-	case "document":
-		if s, ok := documentText(raw); ok {
-			return message.Part{Type: "text", Text: s}, nil
-		}
-		return message.Part{Type: t, Raw: raw}, nil
-	case "":
-		return message.Part{}, gateway.Invalidf(at, "%s is %s without a type; it must be a content block", at, rawjson.KindOf(raw))
-	default:
-		return message.Part{Type: t, Raw: raw}, nil
+		n++
 	}
+	return text(parts, "\n"), nil
+}
+
+// hosted reports whether a block belongs to a tool that Anthropic runs: a call
+// of it, or its result. The model did not make the one and cannot read the
+// other.
+func hosted(typ string) bool {
+	return typ == "server_tool_use" || typ == "mcp_tool_use" || typ == "container_upload" || strings.HasSuffix(typ, "_tool_result")
+}
+
+// appendPart reads a block of a user message or of a tool result.
+func (r *request) appendPart(parts []message.Part, at string, raw []byte) ([]message.Part, error) {
+	v := dialect.Pick(raw, "type", "text", "tool_name")
+	p := message.Part{Type: "text"}
+	switch t := rawjson.Text(v[0]); {
+	case t == "text":
+		if rawjson.KindOf(v[1]) != rawjson.String {
+			return nil, gateway.Invalidf(at, "%s: a text block needs a text", at)
+		}
+		p.Text = rawjson.Text(v[1])
+	case t == "tool_reference":
+		p.Text = referenced(rawjson.Text(v[2]), r.Tools)
+	case t == "search_result":
+		p.Text = searchResult(raw)
+	case hosted(t):
+		r.LeaveOut(t)
+		return parts, nil
+	case t == "":
+		return nil, gateway.Invalidf(at, "%s is %s without a type; it must be a content block", at, rawjson.KindOf(raw))
+	default:
+		p = message.Part{Type: t, Raw: raw}
+		if s, ok := documentText(raw); ok && t == "document" {
+			p = message.Part{Type: "text", Text: s}
+		}
+	}
+	return append(parts, p), nil
+}
+
+// searchResult is a result that the client's own search found, as text.
+func searchResult(raw []byte) string {
+	v := dialect.Pick(raw, "title", "source", "content")
+	lines := []string{rawjson.Text(v[0]), rawjson.Text(v[1])}
+	for e := range rawjson.Elements(v[2]) {
+		line, _ := rawjson.Get(e, "text")
+		lines = append(lines, rawjson.Text(line))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // referenced is what a model reads where a result refers to a tool.
@@ -192,7 +218,7 @@ func documentText(raw []byte) (string, bool) {
 
 // decodeAssistant reads an answer. What it thought, said and called are kept
 // apart, in order; a signature of ours names the turn.
-func decodeAssistant(at string, content []byte) (m message.Message, err error) {
+func (r *request) decodeAssistant(at string, content []byte) (m message.Message, err error) {
 	m.Role = message.Assistant
 	if rawjson.KindOf(content) == rawjson.String {
 		m.Content = message.TextContent(rawjson.Text(content))
@@ -204,18 +230,25 @@ func decodeAssistant(at string, content []byte) (m message.Message, err error) {
 		at := fmt.Sprintf("%s.content.%d", at, n)
 		n++
 		v := dialect.Pick(e, "type", "text", "thinking", "signature", "id", "name", "input")
-		switch t := rawjson.Text(v[0]); t {
-		case "text":
+		switch t := rawjson.Text(v[0]); {
+		case t == "text":
 			said.WriteString(rawjson.Text(v[1]))
 			texts++
-		case "thinking":
+		case t == "thinking":
 			thought.WriteString(rawjson.Text(v[2]))
 			if m.Turn == "" {
 				m.Turn = dialect.SignedTurn(rawjson.Text(v[3]))
 			}
-		case "redacted_thinking":
-			// Nobody but its author can read it.
-		case "tool_use":
+		case t == "redacted_thinking":
+			r.LeaveOut(t) // nobody but its author can read it
+		case t == "compaction":
+			// What stood before, in short.
+			summary, _ := rawjson.Get(e, "content")
+			said.WriteString(rawjson.Text(summary))
+			texts++
+		case hosted(t):
+			r.LeaveOut(t)
+		case t == "tool_use":
 			c := message.Call{ID: rawjson.Text(v[4]), Name: rawjson.Text(v[5]), Arguments: string(v[6])}
 			if c.ID == "" || c.Name == "" || v[6] == nil {
 				return m, gateway.Invalidf(at, "%s: a tool_use needs an id, a name and an input", at)

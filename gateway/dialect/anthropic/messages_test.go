@@ -90,6 +90,18 @@ func TestBadInputIsRefusedInAnthropicsShapeAndLeavesNoTurn(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, r.Status)
 	typ, _ := errorOf(t, r)
 	require.Equal(t, "authentication_error", typ)
+	require.Equal(t, "req_0", r.Header.Get("request-id"))
+	require.Contains(t, r.Body, `"request_id":"req_0"`)
+}
+
+func TestWhatOthersRanIsLeftOutAndSaidToBe(t *testing.T) {
+	req, _, err := anthropic.Decode([]byte(`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[` +
+		`{"type":"server_tool_use","id":"s","name":"web_search","input":{}},{"type":"web_search_tool_result","tool_use_id":"s","content":[]},{"type":"text","text":"b"}]},` +
+		`{"role":"user","content":[{"type":"search_result","source":"s","title":"t","content":[{"type":"text","text":"x"}]}]}]}`))
+	require.NoError(t, err)
+	require.Equal(t, `[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"t\ns\nx"}]`,
+		string(message.AppendList(nil, req.Conversation.Messages)))
+	require.Equal(t, `{"left_out":["server_tool_use","web_search_tool_result"]}`, string(req.Other))
 }
 
 func TestOddButLegalInputIsAccepted(t *testing.T) {
@@ -103,6 +115,8 @@ func TestOddButLegalInputIsAccepted(t *testing.T) {
 		"empty assistant":          `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[]},{"role":"user","content":"b"}]}`,
 		"result without content":   `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"tool_use","id":"x","name":"f","input":{}}]},{"role":"user","content":[{"tool_use_id":"x","type":"tool_result"}]}]}`,
 		"input that is no object":  `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"tool_use","id":"x","name":"f","input":[1]}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"x","content":"1"}]}]}`,
+		"tools that others ran":    `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"server_tool_use","id":"s","name":"web_search","input":{}},{"type":"web_search_tool_result","tool_use_id":"s","content":[]},{"type":"mcp_tool_use","id":"m","name":"x","input":{}},{"type":"mcp_tool_result","tool_use_id":"m","content":[]},{"type":"text","text":"b"}]},{"role":"user","content":[{"type":"container_upload","file_id":"f"},{"type":"text","text":"c"}]}]}`,
+		"a search result":          `{"messages":[{"role":"user","content":[{"type":"search_result","source":"s","title":"t","content":[{"type":"text","text":"x"}]}]}]}`,
 		"redacted thinking":        `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"redacted_thinking","data":"x"},{"type":"text","text":"b"}]},{"role":"user","content":"c"}]}`,
 		"server tools":             `{"tools":[{"type":"web_search_20250305","name":"web_search"}],` + user + `}`,
 		"no parallel calls":        `{"tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"auto","disable_parallel_tool_use":true},` + user + `}`,
@@ -342,6 +356,10 @@ func TestClaudeCodesRequestsAreTold(t *testing.T) {
 	w.Post(path, main, sess)
 	w.Post(path, main, sess, agent)
 	w.Post(path, `{"messages":[{"role":"user","content":"hi"}],"tools":[],"thinking":{"type":"disabled"},"output_config":{"format":{"type":"json_schema","schema":{}}}}`, sess)
+	// Others ask for JSON without tools as their work.
+	const format = `{"messages":[{"role":"user","content":"hi"}],"output_config":{"format":{"type":"json_schema","schema":{}}}}`
+	w.Post(path, format)
+	w.Post(path, format, sess)
 	w.Post(path, `{"max_tokens":1,"messages":[{"role":"user","content":"foo"}]}`, sess)
 	w.Post(path, `{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"ok"},{"role":"user","content":"Write a detailed summary of the conversation."},`+
 		`{"role":"system","content":"mind"}],"tools":[{"name":"f","input_schema":{}}]}`, sess, "user-agent: claude-cli/2.1.332 (external, cli)")
@@ -349,7 +367,7 @@ func TestClaudeCodesRequestsAreTold(t *testing.T) {
 	for _, turn := range w.Turns() {
 		told = append(told, turn.Class+" "+turn.Thread)
 	}
-	require.Equal(t, []string{"main S", "subagent S/A", "side S", "probe S", "compaction S"}, told)
+	require.Equal(t, []string{"main S", "subagent S/A", "side S", "main ", "main S", "probe S", "compaction S"}, told)
 }
 
 func TestModelsHaveTheShapeOfTheClientsProtocol(t *testing.T) {

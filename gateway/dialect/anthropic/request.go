@@ -37,68 +37,60 @@ type Options struct {
 	Model string
 	// Stops are the stop sequences that an answer may name.
 	Stops []string
+	// Request is the request's id, which errors name.
+	Request string
 }
 
-var sampling = map[string]string{
-	"max_tokens":     "max_tokens",
-	"temperature":    "temperature",
-	"top_p":          "top_p",
-	"top_k":          "top_k",
-	"stop_sequences": "stop",
+var protocol = dialect.Protocol{
+	Name:        Name,
+	Translation: Translation,
+	Sampling: map[string]string{
+		"max_tokens":     "max_tokens",
+		"temperature":    "temperature",
+		"top_p":          "top_p",
+		"top_k":          "top_k",
+		"stop_sequences": "stop",
+	},
+	Recorded: []string{"messages", "system", "tools"},
 }
 
 // request is a body while it is read.
 type request struct {
-	req    gateway.Request
-	opt    Options
-	params dialect.Params
+	dialect.Body
 	system []message.Message
-	tools  []message.Definition
 	// messages wait until the tools are known, which they may refer to.
 	messages []byte
-	choice   string
 	effort   gateway.Thinking
 }
 
 // Decode reads the body of a message or of a token count. The error is a
 // *gateway.Error of kind Invalid. Fields and betas that are not known are
-// ignored.
+// recorded and ignored.
 func Decode(body []byte) (gateway.Request, Options, error) {
-	r := request{choice: "auto"}
-	err := dialect.Object(body)
-	if err != nil {
-		return r.req, r.opt, err
+	var r request
+	err := r.Read(&protocol, body, r.member)
+	if err == nil {
+		err = r.finish()
 	}
-	hash := dialect.NewBodyHash()
-	for k, v := range rawjson.Members(body) {
-		hash.Add(k, v)
-		if name, ok := sampling[k]; ok {
-			r.params.Set(name, v)
-		} else if err = r.member(k, v); err != nil {
-			return r.req, r.opt, err
+	opt := Options{Stream: r.Req.Stream, Model: r.Req.Model}
+	if stop, ok := rawjson.Get(r.Req.Sampling, "stop"); ok {
+		for s := range rawjson.Elements(stop) {
+			opt.Stops = append(opt.Stops, rawjson.Text(s))
 		}
 	}
-	r.req.Dialect, r.req.Translation = Name, Translation
-	r.req.BodyHash = hash.Sum()
-	return r.req, r.opt, r.finish()
+	return r.Req, opt, err
 }
 
 func (r *request) member(k string, v []byte) (err error) {
 	switch k {
-	case "model":
-		r.req.Model, err = dialect.Text(k, v)
-		r.opt.Model = r.req.Model
 	case "messages":
 		r.messages = v
 	case "system":
 		r.system, err = decodeSystem(v)
 	case "tools":
-		r.tools, err = decodeTools(v)
+		r.Tools, err = decodeTools(v)
 	case "tool_choice":
-		r.choice, err = decodeChoice(v)
-	case "stream":
-		r.req.Stream, err = dialect.Bool(k, v)
-		r.opt.Stream = r.req.Stream
+		r.Choice, err = decodeChoice(v)
 	case "thinking":
 		err = r.thinking(v)
 	case "output_config":
@@ -106,10 +98,10 @@ func (r *request) member(k string, v []byte) (err error) {
 			r.effort = dialect.Effort(rawjson.Text(effort))
 		}
 		if format, ok := rawjson.Get(v, "format"); ok {
-			r.req.Grammar, err = decodeFormat("output_config.format", format)
+			r.Req.Grammar, err = decodeFormat("output_config.format", format)
 		}
 	case "output_format":
-		r.req.Grammar, err = decodeFormat(k, v)
+		r.Req.Grammar, err = decodeFormat(k, v)
 	}
 	return err
 }
@@ -122,9 +114,9 @@ func (r *request) thinking(raw []byte) error {
 	typ, _ := rawjson.Get(raw, "type")
 	switch rawjson.Text(typ) {
 	case "enabled", "adaptive":
-		r.req.Thinking.Mode = "on"
+		r.Req.Thinking.Mode = "on"
 	case "disabled":
-		r.req.Thinking.Mode = "off"
+		r.Req.Thinking.Mode = "off"
 	default:
 		return gateway.Invalidf("thinking", "thinking.type must be enabled, adaptive or disabled")
 	}
@@ -132,46 +124,28 @@ func (r *request) thinking(raw []byte) error {
 		switch n := dialect.Int(budget); {
 		case n <= 0:
 		case n < 4096:
-			r.req.Thinking.Effort = "low"
+			r.Req.Thinking.Effort = "low"
 		case n < 8192:
-			r.req.Thinking.Effort = "medium"
+			r.Req.Thinking.Effort = "medium"
 		default:
-			r.req.Thinking.Effort = "high"
+			r.Req.Thinking.Effort = "high"
 		}
 	}
 	return nil
 }
 
-func (r *request) finish() (err error) {
-	switch {
-	case r.choice == "none":
-		r.tools = nil
-	case r.choice != "auto" && len(r.tools) > 0:
-		return gateway.Invalidf("tool_choice",
-			"tool_choice %q is not supported: no engine grammar forces a call in the model's own format; use auto or none", r.choice)
-	}
+func (r *request) finish() error {
 	if r.effort.Effort != "" {
-		r.req.Thinking.Effort = r.effort.Effort
+		r.Req.Thinking.Effort = r.effort.Effort
 	}
-	if r.req.Thinking.Mode == "off" {
-		r.req.Thinking.Effort = ""
+	if r.Req.Thinking.Mode == "off" {
+		r.Req.Thinking.Effort = ""
 	}
-	r.req.Sampling = r.params.Object()
-	sampling, err := gateway.ParseSampling(r.req.Sampling)
+	list, err := r.decodeMessages(r.messages)
 	if err != nil {
 		return err
 	}
-	r.opt.Stops = sampling.Stop
-	list, err := decodeMessages(r.messages, r.tools)
-	if err != nil {
-		return err
-	}
-	if r.req.Class = dialect.Class(r.params, len(list)); len(r.tools) == 0 && r.req.Grammar != nil {
-		// Claude Code asks for a title so, beside the first turn.
-		r.req.Class = dialect.Side
-	}
-	r.req.Conversation = message.Split(append(r.system, list...), r.tools)
-	return nil
+	return r.Finish(append(r.system, list...))
 }
 
 // attribution is the beginning of a line that Claude Code puts before its
@@ -238,17 +212,30 @@ func decodeTools(raw []byte) (tools []message.Definition, err error) {
 	return tools, nil
 }
 
-// decodeChoice returns auto, none, any or tool.
-func decodeChoice(raw []byte) (string, error) {
+func decodeChoice(raw []byte) (c dialect.Choice, err error) {
 	if dialect.IsNull(raw) {
-		return "auto", nil
+		return c, nil
 	}
-	typ, _ := rawjson.Get(raw, "type")
-	switch t := rawjson.Text(typ); t {
-	case "auto", "none", "any", "tool":
-		return t, nil
+	v := dialect.Pick(raw, "type", "name", "disable_parallel_tool_use")
+	if v[2] != nil {
+		if c.Single, err = dialect.Bool("tool_choice.disable_parallel_tool_use", v[2]); err != nil {
+			return c, err
+		}
 	}
-	return "", gateway.Invalidf("tool_choice", "tool_choice.type must be auto, any, tool or none")
+	switch rawjson.Text(v[0]) {
+	case "auto":
+	case "none":
+		c.None = true
+	case "any":
+		c.Required = true
+	case "tool":
+		if c.Required, c.Name = true, rawjson.Text(v[1]); c.Name == "" {
+			return c, gateway.Invalidf("tool_choice", "tool_choice of type tool needs the name of a tool")
+		}
+	default:
+		return c, gateway.Invalidf("tool_choice", "tool_choice.type must be auto, any, tool or none")
+	}
+	return c, nil
 }
 
 func decodeFormat(param string, raw []byte) (*engine.Grammar, error) {

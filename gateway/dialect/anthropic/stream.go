@@ -50,14 +50,12 @@ func (s *Stream) Begin(turn string, promptTokens int) { s.turn, s.prompt = turn,
 // Begun implements dialect.Stream.
 func (s *Stream) Begun() bool { return s.begun }
 
-// Ping keeps the connection and the client's patience alive. Before the turn
-// has a name there is no message to start: a comment has to do.
+// Ping keeps the connection and the client's patience alive. A turn that has a
+// name starts its message so: clients count from there.
 func (s *Stream) Ping() error {
-	if s.turn == "" {
-		s.buf = append(s.buf[:0], ": ping\n\n"...)
-		return s.flush()
+	if s.turn != "" {
+		s.start()
 	}
-	s.start()
 	s.event("ping", `{"type":"ping"`)
 	return s.flush()
 }
@@ -141,7 +139,7 @@ func (s *Stream) call(c message.Call) {
 
 // Fail sends an error event: no message_stop follows.
 func (s *Stream) Fail(e *gateway.Error) error {
-	s.data, _ = AppendError(s.data[:0], e)
+	s.data, _ = AppendError(s.data[:0], e, s.opt.Request)
 	s.buf = dialect.AppendEvent(s.buf[:0], "error", s.data)
 	return s.flush()
 }

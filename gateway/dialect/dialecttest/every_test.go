@@ -63,7 +63,9 @@ func TestTheKeyIsReadWhereEachClientPutsIt(t *testing.T) {
 			r = w.Post(c.path, c.body, "Authorization: ", header+": tls-s1.wrong")
 			require.Equal(t, http.StatusUnauthorized, r.Status, name)
 		}
-		r := w.Post(c.path, c.body, "Authorization: ")
+		r := w.Post(c.path, c.body, "Authorization: bearer "+w.Key)
+		require.Equal(t, http.StatusOK, r.Status, "%s: the scheme in small letters: %s", name, r.Body)
+		r = w.Post(c.path, c.body, "Authorization: ")
 		require.Equal(t, http.StatusUnauthorized, r.Status, name)
 		// A session's path, with an admin's key.
 		r = w.Post("/sessions/s1"+c.path, c.body, "Authorization: Bearer admin")

@@ -112,7 +112,7 @@ func New(tb testing.TB, o Options) *World {
 	if o.PingEvery > 0 {
 		cfg.PingEvery = o.PingEvery
 	}
-	w.Handler, err = httpapi.New(cfg, httpapi.Deps{Gateway: w.Gateway, Now: now})
+	w.Handler, err = httpapi.New(cfg, httpapi.Deps{Gateway: w.Gateway, Now: now, NewID: func() string { return "0" }})
 	require.NoError(tb, err)
 	return w
 }

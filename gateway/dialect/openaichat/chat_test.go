@@ -3,6 +3,7 @@ package openaichat_test
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,10 +11,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/dialect/dialecttest"
+	"turnlog.dev/gateway/dialect/openaichat"
 	"turnlog.dev/gateway/engine"
 	"turnlog.dev/schema/rawjson"
 	"turnlog.dev/schema/tree"
+	"turnlog.dev/tokenizer/demo"
 )
 
 const path = "/v1/chat/completions"
@@ -57,7 +61,6 @@ func TestBadInputIsRefusedInOpenAIsShapeAndLeavesNoTurn(t *testing.T) {
 		"message a string":       {`{"messages":["hi"]}`, "messages[0]"},
 		"no role":                {`{"messages":[{"content":"hi"}]}`, "messages[0].role"},
 		"role a number":          {`{"messages":[{"role":1,"content":"hi"}]}`, "messages[0].role"},
-		"unknown role":           {`{"messages":[{"role":"robot","content":"hi"}]}`, "messages[0].role"},
 		"user without content":   {`{"messages":[{"role":"user"}]}`, "messages[0].content"},
 		"content a number":       {`{"messages":[{"role":"user","content":5}]}`, "messages[0].content"},
 		"part without type":      {`{"messages":[{"role":"user","content":[{"text":"hi"}]}]}`, "messages[0].content"},
@@ -80,6 +83,11 @@ func TestBadInputIsRefusedInOpenAIsShapeAndLeavesNoTurn(t *testing.T) {
 		"tool without name":      {`{"tools":[{"type":"function","function":{}}],` + user + `}`, "tools[0]"},
 		"forced choice":          {`{"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required",` + user + `}`, "tool_choice"},
 		"unknown choice":         {`{"tool_choice":"maybe",` + user + `}`, "tool_choice"},
+		"choice of no tool":      {`{"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"function","function":{"name":"g"}},` + user + `}`, "tool_choice"},
+		"custom without name":    {`{"tools":[{"type":"custom","custom":{}}],` + user + `}`, "tools[0]"},
+		"tool without type":      {`{"tools":[{"name":"f"}],` + user + `}`, "tools[0]"},
+		"function_call":          {`{"messages":[{"role":"assistant","function_call":{"name":"f","arguments":""}},{"role":"user","content":"x"}]}`, "messages[0].function_call"},
+		"logit_bias":             {`{"logit_bias":{"1":2},` + user + `}`, "logit_bias"},
 		"functions":              {`{"functions":[{"name":"f"}],` + user + `}`, "functions"},
 		"top_logprobs":           {`{"logprobs":true,"top_logprobs":3,` + user + `}`, "top_logprobs"},
 		"unknown format":         {`{"response_format":{"type":"xml"},` + user + `}`, "response_format"},
@@ -111,6 +119,12 @@ func TestOddButLegalInputIsAccepted(t *testing.T) {
 		"empty content":          `{"messages":[{"role":"system","content":""},{"role":"user","content":""}]}`,
 		"parts":                  `{"messages":[{"role":"user","content":[{"type":"text","text":"h"},{"type":"text","text":"i"}]}]}`,
 		"developer":              `{"messages":[{"role":"developer","content":"be good"},{"role":"user","content":"hi"}]}`,
+		"invented roles":         `{"messages":[{"role":"ctx","content":"a"},{"role":"user","content":"hi"}]}`,
+		"what an SDK dumps":      `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b","refusal":null,"annotations":[],"audio":null,"function_call":null,"tool_calls":null},{"role":"user","content":"hi"}]}`,
+		"refusals":               `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"refusal","refusal":"no"}]},{"role":"user","content":"b"},{"role":"assistant","content":null,"refusal":"no"},{"role":"user","content":"hi"}]}`,
+		"empty logit_bias":       `{"logit_bias":{},` + user + `}`,
+		"hosted tools":           `{"tools":[{"type":"web_search"}],"tool_choice":"auto",` + user + `}`,
+		"choice without tools":   `{"tool_choice":"required",` + user + `}`,
 		"silent assistant":       `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null},{"role":"user","content":"b"}]}`,
 		"history without a user": `{"messages":[{"role":"assistant","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"x","content":null}]}`,
 		"argument objects":       `{"messages":[{"role":"user","content":"a"},{"role":"assistant","tool_calls":[{"id":"x","function":{"name":"f","arguments":{"a":1}}}]},{"role":"tool","tool_call_id":"x","content":"1"}]}`,
@@ -123,6 +137,88 @@ func TestOddButLegalInputIsAccepted(t *testing.T) {
 		require.Equal(t, http.StatusOK, r.Status, "%s: %s", name, r.Body)
 		require.Equal(t, "ok", get(t, r.Body, "choices", "message", "content"), name)
 	}
+}
+
+func TestWhatAnAnswerSaysInOtherPartsIsItsText(t *testing.T) {
+	req, _, err := openaichat.Decode([]byte(`{"messages":[{"role":"user","content":"a"},` +
+		`{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]},{"type":"refusal","refusal":"no"}]},{"role":"user","content":"b"}]}`))
+	require.NoError(t, err)
+	m := req.Conversation.Messages[1]
+	require.Equal(t, "hm", m.Reasoning)
+	require.Equal(t, "no", m.Content.String())
+}
+
+func TestWhatNobodyReadsIsRecorded(t *testing.T) {
+	req, _, err := openaichat.Decode([]byte(`{"model":"m","messages":[{"role":"user","content":"a"}],"temperature":1,"parallel_tool_calls":false,"user":"u","x":[1.0],` +
+		`"long":"` + strings.Repeat("x", 5000) + `"}`))
+	require.NoError(t, err)
+	other := string(req.Other)
+	require.True(t, strings.HasPrefix(other, `{"parallel_tool_calls":false,"user":"u","x":[1.0],"long":{"sha256":"`), other)
+	require.True(t, strings.HasSuffix(other, `","bytes":5002}}`), other)
+	w := dialecttest.New(t, dialecttest.Options{})
+	w.Post(path, `{"messages":[{"role":"user","content":"a"}],"store":false}`)
+	w.Tree(func(tree *tree.Tree) {
+		require.Equal(t, `{"store":false}`, string(tree.Turns[0].Committed.GetRequest().GetOther()))
+	})
+}
+
+func TestACustomToolGetsTheTextThatTheModelWrote(t *testing.T) {
+	const tools = `,"tools":[{"type":"custom","custom":{"name":"patch","description":"Applies.","format":{"type":"grammar","grammar":{"syntax":"lark","definition":"start: X"}}}}]`
+	for _, stream := range []string{"", `,"stream":true`} {
+		w := dialecttest.New(t, dialecttest.Options{})
+		w.Engine.SayText(dialecttest.Call("patch", `{"input":  "*** a"}`), "done")
+		r := w.Post(path, `{"messages":[{"role":"user","content":"a"}]`+tools+stream+`}`)
+		require.Contains(t, r.Body, `"id":"call_0001_0","type":"custom","custom":{"name":"patch","input":"*** a"}`)
+		require.Contains(t, w.Engine.Prompts()[0], `The input must follow this lark grammar:\nstart: X`)
+		w.Post(path, `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[{"id":"call_0001_0","type":"custom","custom":{"name":"patch","input":"*** a"}}]},`+
+			`{"role":"tool","tool_call_id":"call_0001_0","content":"ok"}]`+tools+`}`)
+		turns := w.Turns()
+		require.Equal(t, "extend", turns[1].Decision)
+		require.Equal(t, []string{"respelled_arguments"}, turns[1].Tolerances)
+	}
+}
+
+func TestOnlyAllowedToolsAreOffered(t *testing.T) {
+	req, _, err := openaichat.Decode([]byte(`{"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}],` +
+		`"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"g"}}]}},"parallel_tool_calls":false}`))
+	require.NoError(t, err)
+	require.Len(t, req.Conversation.Head.Tools, 1)
+	require.Equal(t, "g", req.Conversation.Head.Tools[0].Name)
+	require.Equal(t, gateway.ToolChoice{Required: true, Single: true}, req.ToolChoice)
+}
+
+func TestQwensRequestsAreTold(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{})
+	tool := func(name string) string { return `{"type":"function","function":{"name":"` + name + `"}}` }
+	for _, c := range []struct{ system, tools string }{
+		{"You are Qwen Code, an agent.", tool("agent") + "," + tool("edit")},
+		{"You are Qwen Code, an agent.", tool("edit")},
+		{"My own words.", tool("agent")},
+		{"You are a general-purpose agent.", tool("edit")},
+		{"You are now acting as the managed memory extraction subagent.", tool("edit")},
+		{"You are the component that summarizes internal chat history into a structure.", ""},
+	} {
+		w.Post(path, `{"messages":[{"role":"system","content":"`+c.system+`"},{"role":"user","content":"hi"}],"tools":[`+c.tools+`]}`, "user-agent: QwenCode/0.15.10 (linux; x64)")
+	}
+	var told []string
+	for _, turn := range w.Turns() {
+		told = append(told, turn.Class)
+	}
+	require.Equal(t, []string{"main", "main", "main", "subagent", "side", "compaction"}, told)
+}
+
+func TestThinkingIsCounted(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{})
+	for range 2 {
+		w.Engine.SayText("<think>\nhm, so\n</think>\n\nyes")
+	}
+	thought := len(demo.Tokenizer().Encode(nil, "hm, so"))
+	for i, stream := range []string{"", `,"stream":true,"stream_options":{"include_usage":true}`} {
+		r := w.Post(path, `{"messages":[{"role":"user","content":"a"}]`+stream+`}`, "Idempotency-Key: "+strconv.Itoa(i))
+		require.Contains(t, r.Body, `"completion_tokens_details":{"reasoning_tokens":`+strconv.Itoa(thought)+`}`)
+	}
+	again := w.Post(path, `{"messages":[{"role":"user","content":"a"}]}`, "Idempotency-Key: 0")
+	require.Contains(t, again.Body, `"completion_tokens_details":{"reasoning_tokens":`+strconv.Itoa(thought)+`}`)
 }
 
 func TestBothSpellingsOfReasoningComeBackToTheSameTurn(t *testing.T) {

@@ -27,6 +27,7 @@ func decodeMessage(at string, raw []byte) (m message.Message, err error) {
 	if kind := rawjson.KindOf(raw); kind != rawjson.Object {
 		return m, gateway.Invalidf(at, "%s is %s; it must be an object", at, kind)
 	}
+	refusal := ""
 	for k, v := range rawjson.Members(raw) {
 		switch k {
 		case "role":
@@ -38,6 +39,8 @@ func decodeMessage(at string, raw []byte) (m message.Message, err error) {
 			if err != nil {
 				err = gateway.Invalidf(at+".content", "%s.content: %s", at, err)
 			}
+		case "refusal":
+			refusal, err = dialect.Text(at+".refusal", v)
 		case "reasoning_content", "reasoning":
 			// Two spellings of the same; some clients send both.
 			if m.Reasoning == "" {
@@ -45,6 +48,10 @@ func decodeMessage(at string, raw []byte) (m message.Message, err error) {
 			}
 		case "tool_calls":
 			m.Calls, err = decodeCalls(at+".tool_calls", v)
+		case "function_call":
+			if !dialect.IsNull(v) {
+				err = gateway.Invalidf(at+".function_call", "%s.function_call is not supported; use tool_calls", at)
+			}
 		case "tool_call_id":
 			m.CallID, err = dialect.Text(at+".tool_call_id", v)
 		case "name":
@@ -54,11 +61,43 @@ func decodeMessage(at string, raw []byte) (m message.Message, err error) {
 			return m, err
 		}
 	}
+	spoken(&m, refusal)
 	return m, checkMessage(at, &m)
+}
+
+// spoken makes text of what an answer says in other parts than text: refusals,
+// and thinking that stands in the content.
+func spoken(m *message.Message, refusal string) {
+	if m.Role != message.Assistant {
+		return
+	}
+	if m.Content.Form == message.Null && refusal != "" {
+		m.Content = message.TextContent(refusal)
+	}
+	parts := m.Content.Parts[:0]
+	for _, p := range m.Content.Parts {
+		switch p.Type {
+		case "refusal":
+			text, _ := rawjson.Get(p.Raw, "refusal")
+			p = message.Part{Type: "text", Text: rawjson.Text(text)}
+		case "thinking":
+			text, _ := rawjson.Get(p.Raw, "thinking")
+			m.Reasoning += rawjson.Text(text)
+			for e := range rawjson.Elements(text) {
+				text, _ = rawjson.Get(e, "text")
+				m.Reasoning += rawjson.Text(text)
+			}
+			continue
+		}
+		parts = append(parts, p)
+	}
+	m.Content.Parts = parts
 }
 
 func checkMessage(at string, m *message.Message) error {
 	switch m.Role {
+	case "":
+		return gateway.Invalidf(at+".role", "%s has no role", at)
 	case message.Assistant:
 		return nil
 	case message.Tool:
@@ -71,14 +110,15 @@ func checkMessage(at string, m *message.Message) error {
 		}
 		return nil
 	case message.System, message.Developer, message.User:
-		if m.Content.Form == message.Null {
-			return gateway.Invalidf(at+".content", "%s: a %s message needs content", at, m.Role)
-		}
-		return nil
-	case "":
-		return gateway.Invalidf(at+".role", "%s has no role", at)
+	default:
+		// Clients have been seen to invent roles; whoever speaks is not the
+		// model.
+		m.Role = message.User
 	}
-	return gateway.Invalidf(at+".role", "%s.role is %q; it must be system, developer, user, assistant or tool", at, m.Role)
+	if m.Content.Form == message.Null {
+		return gateway.Invalidf(at+".content", "%s: a %s message needs content", at, m.Role)
+	}
+	return nil
 }
 
 func decodeCalls(at string, raw []byte) (calls []message.Call, err error) {
@@ -87,18 +127,20 @@ func decodeCalls(at string, raw []byte) (calls []message.Call, err error) {
 	}
 	for e := range rawjson.Elements(raw) {
 		at := fmt.Sprintf("%s[%d]", at, len(calls))
-		var c message.Call
-		v := dialect.Pick(e, "id", "function")
-		id, fn := v[0], v[1]
-		if rawjson.KindOf(fn) != rawjson.Object {
+		v := dialect.Pick(e, "id", "function", "custom")
+		c := message.Call{ID: rawjson.Text(v[0])}
+		switch fn := dialect.Pick(v[1], "name", "arguments"); {
+		case rawjson.KindOf(v[1]) == rawjson.Object:
+			c.Name, c.Arguments = rawjson.Text(fn[0]), rawjson.Text(fn[1])
+			// Some clients send the arguments as the object itself.
+			if rawjson.KindOf(fn[1]) == rawjson.Object {
+				c.Arguments = string(fn[1])
+			}
+		case rawjson.KindOf(v[2]) == rawjson.Object:
+			custom := dialect.Pick(v[2], "name", "input")
+			c.Name, c.Arguments = rawjson.Text(custom[0]), dialect.CustomArguments(rawjson.Text(custom[1]))
+		default:
 			return nil, gateway.Invalidf(at, "%s needs a function object", at)
-		}
-		v = dialect.Pick(fn, "name", "arguments")
-		name, arguments := v[0], v[1]
-		c.ID, c.Name = rawjson.Text(id), rawjson.Text(name)
-		// Some clients send the arguments as the object itself.
-		if c.Arguments = rawjson.Text(arguments); rawjson.KindOf(arguments) == rawjson.Object {
-			c.Arguments = string(arguments)
 		}
 		if c.ID == "" || c.Name == "" {
 			return nil, gateway.Invalidf(at, "%s needs an id and function.name", at)
@@ -108,21 +150,45 @@ func decodeCalls(at string, raw []byte) (calls []message.Call, err error) {
 	return calls, nil
 }
 
-func decodeTools(raw []byte) (tools []message.Definition, err error) {
+// decodeTools reads functions and custom tools. Those of other types are run by
+// whoever serves a model elsewhere; here nobody would, and they are skipped.
+func decodeTools(raw []byte) (tools []message.Definition, custom map[string]bool, err error) {
 	if err := dialect.Array("tools", raw); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	n := 0
 	for e := range rawjson.Elements(raw) {
-		at := fmt.Sprintf("tools[%d]", len(tools))
+		at := fmt.Sprintf("tools[%d]", n)
+		n++
 		if kind := rawjson.KindOf(e); kind != rawjson.Object {
-			return nil, gateway.Invalidf(at, "%s is %s; it must be an object", at, kind)
+			return nil, nil, gateway.Invalidf(at, "%s is %s; it must be an object", at, kind)
 		}
-		fn, _ := rawjson.Get(e, "function")
-		name, _ := rawjson.Get(fn, "name")
-		if typ, ok := rawjson.Get(e, "type"); ok && rawjson.Text(typ) != "function" || rawjson.Text(name) == "" {
-			return nil, gateway.Invalidf(at, "%s must be {\"type\":\"function\",\"function\":{\"name\":...}}", at)
+		v := dialect.Pick(e, "type", "function", "custom")
+		typ, name := rawjson.Text(v[0]), toolName(e)
+		switch {
+		case typ == "function" || typ == "" && v[1] != nil, typ == "custom":
+			if name == "" {
+				return nil, nil, gateway.Invalidf(at, "%s must be {\"type\":\"function\",\"function\":{\"name\":...}}", at)
+			}
+		case typ == "":
+			return nil, nil, gateway.Invalidf(at, "%s has no type", at)
+		default:
+			continue
 		}
-		tools = append(tools, message.Definition{Name: rawjson.Text(name), Raw: e})
+		if typ == "custom" {
+			if custom == nil {
+				custom = map[string]bool{}
+			}
+			custom[name] = true
+			e = customTool(name, v[2])
+		}
+		tools = append(tools, message.Definition{Name: name, Raw: e})
 	}
-	return tools, nil
+	return tools, custom, nil
+}
+
+func customTool(name string, raw []byte) []byte {
+	v := dialect.Pick(raw, "description", "format")
+	grammar, _ := rawjson.Get(v[1], "grammar")
+	return dialect.CustomFunction(name, v[0], grammar)
 }

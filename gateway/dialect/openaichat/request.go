@@ -32,78 +32,70 @@ type Options struct {
 	N int
 	// Model is the name to answer with: the one that was asked for.
 	Model string
+
+	// custom are the names of the tools that get a text instead of arguments.
+	custom map[string]bool
 }
 
-// sampling maps OpenAI's parameters, and the engines' common extensions of
-// them, to the gateway's names.
-var sampling = map[string]string{
-	"max_tokens":            "max_tokens",
-	"max_completion_tokens": "max_tokens",
-	"temperature":           "temperature",
-	"top_p":                 "top_p",
-	"top_k":                 "top_k",
-	"min_p":                 "min_p",
-	"frequency_penalty":     "frequency_penalty",
-	"presence_penalty":      "presence_penalty",
-	"repetition_penalty":    "repetition_penalty",
-	"seed":                  "seed",
-	"stop":                  "stop",
-	"stop_token_ids":        "stop_token_ids",
+// protocol's sampling parameters are OpenAI's, and the engines' common
+// extensions of them.
+var protocol = dialect.Protocol{
+	Name:        Name,
+	Translation: Translation,
+	Sampling: map[string]string{
+		"max_tokens":            "max_tokens",
+		"max_completion_tokens": "max_tokens",
+		"temperature":           "temperature",
+		"top_p":                 "top_p",
+		"top_k":                 "top_k",
+		"min_p":                 "min_p",
+		"frequency_penalty":     "frequency_penalty",
+		"presence_penalty":      "presence_penalty",
+		"repetition_penalty":    "repetition_penalty",
+		"logit_bias":            "logit_bias",
+		"seed":                  "seed",
+		"stop":                  "stop",
+		"stop_token_ids":        "stop_token_ids",
+	},
+	Recorded: []string{"messages", "tools", "stream_options", "prompt_cache_key"},
 }
 
 // request is a body while it is read.
 type request struct {
-	req      gateway.Request
+	dialect.Body
 	opt      Options
 	messages []message.Message
-	tools    []message.Definition
-	choice   string
-	params   dialect.Params
 }
 
 // Decode reads a request body. The error is a *gateway.Error of kind Invalid
-// that names the parameter. Fields that are not known are ignored.
+// that names the parameter. Fields that are not known are recorded and ignored.
 func Decode(body []byte) (gateway.Request, Options, error) {
-	r := request{choice: "auto", opt: Options{N: 1}}
-	err := dialect.Object(body)
-	if err != nil {
-		return r.req, r.opt, err
+	r := request{opt: Options{N: 1}}
+	err := r.Read(&protocol, body, r.member)
+	if err == nil {
+		err = r.finish()
 	}
-	hash := dialect.NewBodyHash()
-	for k, v := range rawjson.Members(body) {
-		hash.Add(k, v)
-		if name, ok := sampling[k]; ok {
-			r.params.Set(name, v)
-		} else if err = r.member(k, v); err != nil {
-			return r.req, r.opt, err
-		}
-	}
-	r.req.Dialect, r.req.Translation = Name, Translation
-	r.req.BodyHash = hash.Sum()
-	return r.req, r.opt, r.finish()
+	r.opt.Stream, r.opt.Model = r.Req.Stream, r.Req.Model
+	return r.Req, r.opt, err
 }
 
 func (r *request) member(k string, v []byte) (err error) {
 	switch k {
-	case "model":
-		r.req.Model, err = dialect.Text(k, v)
-		r.opt.Model = r.req.Model
 	case "messages":
 		r.messages, err = decodeMessages(v)
 	case "tools":
-		r.tools, err = decodeTools(v)
+		r.Tools, r.opt.custom, err = decodeTools(v)
 	case "prompt_cache_key":
 		// Where no header says better it names the conversation.
-		r.req.Thread = rawjson.Text(v)
+		r.Req.Thread = rawjson.Text(v)
 	case "tool_choice":
-		r.choice, err = decodeChoice(v)
+		err = DecodeChoice(v, &r.Choice)
+	case "parallel_tool_calls":
+		err = Parallel(k, v, &r.Choice)
 	case "functions", "function_call":
 		if !dialect.IsNull(v) {
 			err = gateway.Invalidf(k, "%s is not supported; use tools", k)
 		}
-	case "stream":
-		r.req.Stream, err = dialect.Bool(k, v)
-		r.opt.Stream = r.req.Stream
 	case "stream_options":
 		if usage, ok := rawjson.Get(v, "include_usage"); ok {
 			r.opt.IncludeUsage, err = dialect.Bool("stream_options.include_usage", usage)
@@ -112,19 +104,20 @@ func (r *request) member(k string, v []byte) (err error) {
 		r.opt.Logprobs, err = dialect.Bool(k, v)
 	case "top_logprobs":
 		if !dialect.IsNull(v) && string(bytes.TrimSpace(v)) != "0" {
-			err = gateway.Invalidf(k, "top_logprobs above 0 is not supported; logprobs gives the sampled token's")
+			err = gateway.Invalidf(k, "top_logprobs above 0 is not supported: engines are asked for the sampled tokens only; "+
+				"use logprobs without it")
 		}
 	case "n":
 		r.opt.N, err = decodeN(v)
 	case "response_format":
-		r.req.Grammar, err = decodeFormat(v)
+		r.Req.Grammar, err = decodeFormat(v)
 	case "reasoning_effort":
 		var effort string
 		effort, err = dialect.Text(k, v)
-		r.req.Thinking = dialect.Effort(effort)
+		r.Req.Thinking = dialect.Effort(effort)
 	case "chat_template_kwargs":
 		if kind := rawjson.KindOf(v); kind == rawjson.Object {
-			r.req.Kwargs = v
+			r.Req.Kwargs = v
 		} else if kind != rawjson.Null {
 			err = gateway.Invalidf(k, "%s is %s; it must be an object", k, kind)
 		}
@@ -136,20 +129,7 @@ func (r *request) finish() error {
 	if len(r.messages) == 0 {
 		return gateway.Invalidf("messages", "messages must be an array of at least one message")
 	}
-	switch {
-	case r.choice == "none":
-		r.tools = nil
-	case r.choice != "auto" && len(r.tools) > 0:
-		return gateway.Invalidf("tool_choice",
-			"tool_choice %q is not supported: no engine grammar forces a call in the model's own format; use auto or none", r.choice)
-	}
-	r.req.Sampling = r.params.Object()
-	if _, err := gateway.ParseSampling(r.req.Sampling); err != nil {
-		return err
-	}
-	r.req.Class = dialect.Class(r.params, len(r.messages))
-	r.req.Conversation = message.Split(r.messages, r.tools)
-	return nil
+	return r.Finish(r.messages)
 }
 
 func decodeN(raw []byte) (int, error) {
@@ -163,23 +143,70 @@ func decodeN(raw []byte) (int, error) {
 	return n, nil
 }
 
-// decodeChoice returns auto, none, required, or the kind of a forced choice.
-func decodeChoice(raw []byte) (string, error) {
-	switch rawjson.KindOf(raw) {
-	case rawjson.Null:
-		return "auto", nil
-	case rawjson.String:
-		switch c := rawjson.Text(raw); c {
-		case "auto", "none", "required":
-			return c, nil
-		}
-	case rawjson.Object:
-		typ, _ := rawjson.Get(raw, "type")
-		if t := rawjson.Text(typ); t != "" {
-			return t, nil
+// DecodeChoice reads a tool_choice, in the form of chat completions or of
+// Responses.
+func DecodeChoice(raw []byte, c *dialect.Choice) error {
+	mode := raw
+	if rawjson.KindOf(raw) == rawjson.Object {
+		v := dialect.Pick(raw, "type", "allowed_tools", "mode", "tools")
+		switch t := rawjson.Text(v[0]); t {
+		case "function", "custom":
+			if c.Required, c.Name = true, toolName(raw); c.Name == "" {
+				return gateway.Invalidf("tool_choice", "tool_choice of type %s needs the name of a tool", t)
+			}
+			return nil
+		case "allowed_tools":
+			if v[1] != nil {
+				v = dialect.Pick(v[1], "", "", "mode", "tools")
+			}
+			c.Allowed = []string{}
+			for e := range rawjson.Elements(v[3]) {
+				c.Allowed = append(c.Allowed, toolName(e))
+			}
+			mode = v[2]
+		case "":
+			return gateway.Invalidf("tool_choice", "tool_choice must be auto, none, required, or an object with a type")
+		default:
+			return gateway.Invalidf("tool_choice", "tool_choice cannot force a tool of type %q: the gateway runs no tools; use auto", t)
 		}
 	}
-	return "", gateway.Invalidf("tool_choice", "tool_choice must be auto, none, required, or an object with a type")
+	switch rawjson.KindOf(mode) {
+	case rawjson.Invalid, rawjson.Null:
+		return nil
+	case rawjson.String:
+		switch rawjson.Text(mode) {
+		case "auto":
+			return nil
+		case "none":
+			c.None = true
+			return nil
+		case "required":
+			c.Required = true
+			return nil
+		}
+	}
+	return gateway.Invalidf("tool_choice", "tool_choice must be auto, none, required, or an object with a type")
+}
+
+// Parallel reads parallel_tool_calls.
+func Parallel(param string, raw []byte, c *dialect.Choice) error {
+	parallel, err := dialect.Bool(param, raw)
+	c.Single = err == nil && !parallel && !dialect.IsNull(raw)
+	return err
+}
+
+// toolName is the name in a tool or a choice: beside its type, or in the member
+// that is called so.
+func toolName(raw []byte) string {
+	v := dialect.Pick(raw, "type", "name", "function", "custom")
+	switch {
+	case v[1] != nil:
+		return rawjson.Text(v[1])
+	case rawjson.Text(v[0]) == "custom":
+		v[2] = v[3]
+	}
+	name, _ := rawjson.Get(v[2], "name")
+	return rawjson.Text(name)
 }
 
 func decodeFormat(raw []byte) (*engine.Grammar, error) {

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"turnlog.dev/gateway"
+	"turnlog.dev/gateway/dialect"
 	"turnlog.dev/schema/message"
 	"turnlog.dev/schema/rawjson"
 )
@@ -36,7 +37,7 @@ func appendChoice(dst []byte, index int, a *gateway.Answer, opt Options) []byte 
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(appendCall(append(dst, '{'), c), '}')
+			dst = append(opt.appendCall(append(dst, '{'), c), '}')
 		}
 		dst = append(dst, ']')
 	}
@@ -46,7 +47,17 @@ func appendChoice(dst []byte, index int, a *gateway.Answer, opt Options) []byte 
 	} else {
 		dst = append(dst, "null"...)
 	}
-	return append(rawjson.AppendText(append(dst, `,"finish_reason":`...), a.FinishReason), '}')
+	return append(appendFinish(dst, a, opt), '}')
+}
+
+// appendFinish appends how an answer ended. One of several says which turn it
+// is: the header can name but one, and has left when the others end.
+func appendFinish(dst []byte, a *gateway.Answer, opt Options) []byte {
+	dst = rawjson.AppendText(append(dst, `,"finish_reason":`...), a.FinishReason)
+	if opt.N > 1 {
+		dst = rawjson.AppendText(append(dst, `,"turnlog_turn":`...), a.Turn)
+	}
+	return dst
 }
 
 func appendHead(dst []byte, object, id, model string, created int64) []byte {
@@ -57,23 +68,30 @@ func appendHead(dst []byte, object, id, model string, created int64) []byte {
 }
 
 // appendCall appends the members of a tool call.
-func appendCall(dst []byte, c message.Call) []byte {
+func (opt Options) appendCall(dst []byte, c message.Call) []byte {
+	kind, member, value := "function", `,"arguments":`, c.Arguments
+	if opt.custom[c.Name] {
+		kind, member, value = "custom", `,"input":`, dialect.CustomInput(c.Arguments)
+	}
 	dst = rawjson.AppendText(append(dst, `"id":`...), c.ID)
-	dst = rawjson.AppendText(append(dst, `,"type":"function","function":{"name":`...), c.Name)
-	dst = rawjson.AppendText(append(dst, `,"arguments":`...), c.Arguments)
+	dst = append(append(append(append(dst, `,"type":"`...), kind...), `","`...), kind...)
+	dst = rawjson.AppendText(append(dst, `":{"name":`...), c.Name)
+	dst = rawjson.AppendText(append(dst, member...), value)
 	return append(dst, '}')
 }
 
 // appendUsage appends what all answers cost together: they have one prompt.
 func appendUsage(dst []byte, answers []*gateway.Answer) []byte {
-	prompt, cached, completion := answers[0].PromptTokens, answers[0].CachedTokens, 0
+	prompt, cached, completion, thought := answers[0].PromptTokens, answers[0].CachedTokens, 0, 0
 	for _, a := range answers {
 		completion += a.CompletionTokens
+		thought += a.ThoughtTokens()
 	}
 	dst = strconv.AppendInt(append(dst, `{"prompt_tokens":`...), int64(prompt), 10)
 	dst = strconv.AppendInt(append(dst, `,"completion_tokens":`...), int64(completion), 10)
 	dst = strconv.AppendInt(append(dst, `,"total_tokens":`...), int64(prompt+completion), 10)
 	dst = strconv.AppendInt(append(dst, `,"prompt_tokens_details":{"cached_tokens":`...), int64(cached), 10)
+	dst = strconv.AppendInt(append(dst, `},"completion_tokens_details":{"reasoning_tokens":`...), int64(thought), 10)
 	return append(dst, "}}"...)
 }
 

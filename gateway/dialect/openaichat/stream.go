@@ -84,7 +84,7 @@ func (s *Stream) finish(i int, a *gateway.Answer) error {
 	for k, c := range a.Message.Calls {
 		s.open(i)
 		s.buf = strconv.AppendInt(append(s.buf, `"tool_calls":[{"index":`...), int64(k), 10)
-		s.buf = append(appendCall(append(s.buf, ','), c), "}]"...)
+		s.buf = append(s.opt.appendCall(append(s.buf, ','), c), "}]"...)
 		if err := s.close(nil); err != nil {
 			return err
 		}
@@ -129,8 +129,7 @@ func (s *Stream) close(a *gateway.Answer) error {
 		if s.opt.Logprobs {
 			s.buf = appendLogprobs(append(s.buf, `,"logprobs":`...), a)
 		}
-		s.buf = rawjson.AppendText(append(s.buf, `,"finish_reason":`...), a.FinishReason)
-		s.buf = append(s.buf, "}]}"...)
+		s.buf = append(appendFinish(s.buf, a, s.opt), "}]}"...)
 	}
 	s.buf = append(s.buf, "\n\n"...)
 	return s.send(s.buf)

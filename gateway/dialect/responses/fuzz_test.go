@@ -13,7 +13,7 @@ import (
 // decodes asserts what holds for every body: it is refused as invalid, or it is
 // a conversation that the log can hold.
 func decodes(t *testing.T, body string) {
-	req, _, err := responses.Decode([]byte(body))
+	req, _, err := responses.Decode([]byte(body), nil)
 	if err != nil {
 		var e *gateway.Error
 		require.ErrorAs(t, err, &e)

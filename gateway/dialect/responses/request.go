@@ -5,6 +5,7 @@ package responses
 import (
 	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/dialect"
+	"turnlog.dev/gateway/dialect/openaichat"
 	"turnlog.dev/gateway/engine"
 	"turnlog.dev/schema/message"
 	"turnlog.dev/schema/rawjson"
@@ -23,6 +24,9 @@ import (
 //     its name with another gets the namespace before it.
 //   - a custom tool is a function of one text, input; the grammar of its input
 //     stands in its description.
+//   - a shell's call, or any other of a kind of its own that the client ran, is
+//     a call of that name; a call that somebody else ran is left out, but for
+//     one over MCP, which brings its result.
 const Translation = 1
 
 // Name is how the dialect is called in the log.
@@ -39,52 +43,46 @@ type Options struct {
 	tools toolset
 }
 
-var sampling = map[string]string{
-	"max_output_tokens": "max_tokens",
-	"temperature":       "temperature",
-	"top_p":             "top_p",
-	"top_k":             "top_k",
-	"stop":              "stop",
+var protocol = dialect.Protocol{
+	Name:        Name,
+	Translation: Translation,
+	Sampling: map[string]string{
+		"max_output_tokens": "max_tokens",
+		"temperature":       "temperature",
+		"top_p":             "top_p",
+		"top_k":             "top_k",
+		"stop":              "stop",
+	},
+	Recorded: []string{"instructions", "input", "tools", "prompt_cache_key"},
 }
 
 // request is a body while it is read.
 type request struct {
-	req    gateway.Request
+	dialect.Body
 	opt    Options
-	params dialect.Params
 	system []message.Message
 	// input waits until the tools are known, whose names it uses.
-	input  []byte
-	choice string
+	input []byte
+	// turn returns the answer that a turn of the session gave.
+	turn func(id string) (message.Message, bool)
 }
 
 // Decode reads a request body. The error is a *gateway.Error of kind Invalid
-// that names the parameter. Fields that are not known are ignored.
-func Decode(body []byte) (gateway.Request, Options, error) {
-	r := request{choice: "auto"}
-	err := dialect.Object(body)
-	if err != nil {
-		return r.req, r.opt, err
+// that names the parameter. Fields that are not known are recorded and ignored.
+// turn returns the answer that a turn of the session gave, for items that are
+// only referred to; nil knows none.
+func Decode(body []byte, turn func(id string) (message.Message, bool)) (gateway.Request, Options, error) {
+	r := request{turn: turn}
+	err := r.Read(&protocol, body, r.member)
+	if err == nil {
+		err = r.finish()
 	}
-	hash := dialect.NewBodyHash()
-	for k, v := range rawjson.Members(body) {
-		hash.Add(k, v)
-		if name, ok := sampling[k]; ok {
-			r.params.Set(name, v)
-		} else if err = r.member(k, v); err != nil {
-			return r.req, r.opt, err
-		}
-	}
-	r.req.Dialect, r.req.Translation = Name, Translation
-	r.req.BodyHash = hash.Sum()
-	return r.req, r.opt, r.finish()
+	r.opt.Stream, r.opt.Model = r.Req.Stream, r.Req.Model
+	return r.Req, r.opt, err
 }
 
 func (r *request) member(k string, v []byte) (err error) {
 	switch k {
-	case "model":
-		r.req.Model, err = dialect.Text(k, v)
-		r.opt.Model = r.req.Model
 	case "instructions":
 		var text string
 		if text, err = dialect.Text(k, v); text != "" {
@@ -96,18 +94,17 @@ func (r *request) member(k string, v []byte) (err error) {
 		r.opt.tools, err = decodeTools(v)
 	case "prompt_cache_key":
 		// Where no header says better it names the conversation.
-		r.req.Thread = rawjson.Text(v)
+		r.Req.Thread = rawjson.Text(v)
 	case "tool_choice":
-		r.choice, err = decodeChoice(v)
-	case "stream":
-		r.req.Stream, err = dialect.Bool(k, v)
-		r.opt.Stream = r.req.Stream
+		err = openaichat.DecodeChoice(v, &r.Choice)
+	case "parallel_tool_calls":
+		err = openaichat.Parallel(k, v, &r.Choice)
 	case "reasoning":
 		effort, _ := rawjson.Get(v, "effort")
-		r.req.Thinking = dialect.Effort(rawjson.Text(effort))
+		r.Req.Thinking = dialect.Effort(rawjson.Text(effort))
 	case "text":
 		if format, ok := rawjson.Get(v, "format"); ok {
-			r.req.Grammar, err = decodeFormat(format)
+			r.Req.Grammar, err = decodeFormat(format)
 		}
 	case "previous_response_id", "conversation":
 		if !dialect.IsNull(v) {
@@ -123,46 +120,15 @@ func (r *request) member(k string, v []byte) (err error) {
 }
 
 func (r *request) finish() error {
-	tools := r.opt.tools.definitions
-	switch {
-	case r.choice == "none":
-		tools = nil
-	case r.choice != "auto" && len(tools) > 0:
-		return gateway.Invalidf("tool_choice",
-			"tool_choice %q is not supported: no engine grammar forces a call in the model's own format; use auto or none", r.choice)
-	}
-	r.req.Sampling = r.params.Object()
-	if _, err := gateway.ParseSampling(r.req.Sampling); err != nil {
-		return err
-	}
-	list, err := decodeInput(r.input, &r.opt.tools)
+	r.Tools = r.opt.tools.definitions
+	list, err := r.decodeInput()
 	if err != nil {
 		return err
 	}
 	if len(list) == 0 {
 		return gateway.Invalidf("input", "input must be a text or an array of at least one item")
 	}
-	r.req.Class = dialect.Class(r.params, len(list))
-	r.req.Conversation = message.Split(append(r.system, list...), tools)
-	return nil
-}
-
-// decodeChoice returns auto, none, required, or the kind of a forced choice.
-func decodeChoice(raw []byte) (string, error) {
-	switch rawjson.KindOf(raw) {
-	case rawjson.Null:
-		return "auto", nil
-	case rawjson.String:
-		switch c := rawjson.Text(raw); c {
-		case "auto", "none", "required":
-			return c, nil
-		}
-	case rawjson.Object:
-		if typ, _ := rawjson.Get(raw, "type"); rawjson.Text(typ) != "" {
-			return rawjson.Text(typ), nil
-		}
-	}
-	return "", gateway.Invalidf("tool_choice", "tool_choice must be auto, none, required, or an object with a type")
+	return r.Finish(append(r.system, list...))
 }
 
 func decodeFormat(raw []byte) (*engine.Grammar, error) {

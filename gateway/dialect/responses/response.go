@@ -38,10 +38,11 @@ func AppendResponse(dst []byte, a *gateway.Answer, opt Options) []byte {
 	if s := a.Message.Content.String(); s != "" {
 		items = append(items, item{kind: spoken, id: "msg_" + a.Turn, text: []byte(s)})
 	}
+	said := len(items)
 	for _, c := range a.Message.Calls {
 		items = append(items, opt.call(c))
 	}
-	return appendFinal(dst, a, opt, items)
+	return appendFinal(dst, a, opt, items, said)
 }
 
 // call is the item of a call, under the client's names.
@@ -56,12 +57,19 @@ func (opt Options) call(c message.Call) item {
 	return item{kind: functionCall, id: "fc_" + c.ID, call: c, tool: t}
 }
 
-// append appends an item: empty and in progress, or as it is in the end.
-func (it item) append(dst []byte, turn string, done bool) []byte {
-	status := `","status":"in_progress"`
-	if done {
-		status = `","status":"completed"`
-	}
+// status is how far an item is.
+type status string
+
+const (
+	inProgress status = "in_progress"
+	completed  status = "completed"
+	cut        status = "incomplete"
+)
+
+// append appends an item: empty while in progress, else as it is in the end.
+func (it item) append(dst []byte, turn string, is status) []byte {
+	done := is != inProgress
+	status := `","status":"` + string(is) + `"`
 	switch it.kind {
 	case reasoning:
 		dst = append(append(append(dst, `{"type":"reasoning","id":"`...), it.id...), `","summary":[`...)
@@ -98,7 +106,7 @@ func (it item) append(dst []byte, turn string, done bool) []byte {
 // value is what a call passes to its tool.
 func (it item) value() string {
 	if it.kind == customCall {
-		return customInput(it.call.Arguments)
+		return dialect.CustomInput(it.call.Arguments)
 	}
 	return it.call.Arguments
 }
@@ -131,7 +139,17 @@ func incomplete(a *gateway.Answer) string {
 	return ""
 }
 
-func appendFinal(dst []byte, a *gateway.Answer, opt Options, items []item) []byte {
+// ended is the status of item i of an answer: of one that is not whole, the last
+// of what it says, which are so many items, is not whole either. A call always
+// is.
+func ended(a *gateway.Answer, i, said int) status {
+	if incomplete(a) != "" && i == said-1 {
+		return cut
+	}
+	return completed
+}
+
+func appendFinal(dst []byte, a *gateway.Answer, opt Options, items []item, said int) []byte {
 	dst = appendHead(dst, a.Turn, opt)
 	if reason := incomplete(a); reason != "" {
 		dst = rawjson.AppendText(append(dst, `,"status":"incomplete","error":null,"incomplete_details":{"reason":`...), reason)
@@ -144,12 +162,13 @@ func appendFinal(dst []byte, a *gateway.Answer, opt Options, items []item) []byt
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = it.append(dst, a.Turn, true)
+		dst = it.append(dst, a.Turn, ended(a, i, said))
 	}
 	dst = strconv.AppendInt(append(dst, `],"usage":{"input_tokens":`...), int64(a.PromptTokens), 10)
 	dst = strconv.AppendInt(append(dst, `,"input_tokens_details":{"cached_tokens":`...), int64(a.CachedTokens), 10)
 	dst = strconv.AppendInt(append(dst, `},"output_tokens":`...), int64(a.CompletionTokens), 10)
-	dst = strconv.AppendInt(append(dst, `,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":`...), int64(a.PromptTokens+a.CompletionTokens), 10)
+	dst = strconv.AppendInt(append(dst, `,"output_tokens_details":{"reasoning_tokens":`...), int64(a.ThoughtTokens()), 10)
+	dst = strconv.AppendInt(append(dst, `},"total_tokens":`...), int64(a.PromptTokens+a.CompletionTokens), 10)
 	return append(dst, "}}"...)
 }
 

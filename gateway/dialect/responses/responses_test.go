@@ -22,7 +22,7 @@ const path = "/v1/responses"
 
 func decode(t *testing.T, body string) message.Conversation {
 	t.Helper()
-	req, _, err := responses.Decode([]byte(body))
+	req, _, err := responses.Decode([]byte(body), nil)
 	require.NoError(t, err)
 	return req.Conversation
 }
@@ -40,6 +40,9 @@ func TestBadInputIsRefusedInOpenAIsShapeAndLeavesNoTurn(t *testing.T) {
 		"input a number":          `{"input":5}`,
 		"item a number":           item(`5`),
 		"unknown item":            item(`{"type":"hologram"}`),
+		"sealed compaction":       item(`{"type":"compaction","encrypted_content":"x"}`),
+		"forced hosted tool":      `{"input":"hi","tool_choice":{"type":"web_search"}}`,
+		"choice of no tool":       `{"input":"hi","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"g"}}`,
 		"item reference":          item(`{"type":"item_reference","id":"x"}`),
 		"message without role":    item(`{"type":"message","content":"x"}`),
 		"message without content": item(`{"role":"user"}`),
@@ -214,14 +217,69 @@ func TestCodexAndOthersRequestsAreTold(t *testing.T) {
 	require.Equal(t, []string{"main S", "subagent S/T", "compaction S", "main P", "side O", "main K"}, told)
 }
 
-func TestSilenceIsFilledWithComments(t *testing.T) {
+func TestSilenceIsFilledWithProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := dialecttest.New(t, dialecttest.Options{PingEvery: 10 * time.Second})
 		ready := make(chan struct{})
 		w.Engine.Say(dialecttest.Reply{Text: "late", Wait: ready})
 		time.AfterFunc(35*time.Second, func() { close(ready) })
 		r := w.Do(context.Background(), http.MethodPost, path, `{"stream":true,"input":"hi"}`)
-		require.Equal(t, 3, strings.Count(r.Body, ": ping\n\n"), r.Body)
+		require.Equal(t, 1, strings.Count(r.Body, "event: response.created\n"), r.Body)
+		require.Equal(t, 3, strings.Count(r.Body, "event: response.in_progress\n"), r.Body)
 		require.Contains(t, r.Body, "late")
 	})
+}
+
+func TestItemsOfOthersAreReadOrLeftOut(t *testing.T) {
+	const asked, more = `{"role":"user","content":"a"}`, `{"role":"user","content":"b"}`
+	for name, c := range map[string]struct{ items, want string }{
+		"a shell's call": {
+			`{"type":"local_shell_call","call_id":"c1","action":{"type":"exec","command":["ls"]}},{"type":"local_shell_call_output","id":"c1","output":"x"}`,
+			`{"role":"assistant","content":null,"calls":[{"id":"c1","name":"local_shell","arguments":"{\"type\":\"exec\",\"command\":[\"ls\"]}"}]},{"role":"tool","content":"x","call_id":"c1"}`,
+		},
+		"a result of a shape of its own": {
+			`{"type":"shell_call","call_id":"c1","action":{"commands":["ls"]}},{"type":"shell_call_output","call_id":"c1","output":[{"stdout":"x"}]}`,
+			`{"role":"assistant","content":null,"calls":[{"id":"c1","name":"shell","arguments":"{\"commands\":[\"ls\"]}"}]},{"role":"tool","content":"[{\"stdout\":\"x\"}]","call_id":"c1"}`,
+		},
+		"a patch": {
+			`{"type":"apply_patch_call","call_id":"c1","operation":{"type":"delete_file","path":"p"}},{"type":"apply_patch_call_output","call_id":"c1","status":"completed","output":"done"}`,
+			`{"role":"assistant","content":null,"calls":[{"id":"c1","name":"apply_patch","arguments":"{\"type\":\"delete_file\",\"path\":\"p\"}"}]},{"role":"tool","content":"done","call_id":"c1"}`,
+		},
+		"a call over MCP": {
+			`{"type":"mcp_call","id":"mcp_1","name":"f","arguments":"{}","server_label":"s","output":"x"}`,
+			`{"role":"assistant","content":null,"calls":[{"id":"mcp_1","name":"f","arguments":"{}"}]},{"role":"tool","content":"x","call_id":"mcp_1"}`,
+		},
+		"a call over MCP that failed": {
+			`{"type":"mcp_call","id":"mcp_1","name":"f","arguments":"{}","error":"no"}`,
+			`{"role":"assistant","content":null,"calls":[{"id":"mcp_1","name":"f","arguments":"{}"}]},{"role":"tool","content":"\"no\"","call_id":"mcp_1","is_error":true}`,
+		},
+		"an invented role": {`{"role":"ctx","content":"x"}`, `{"role":"user","content":"x"}`},
+	} {
+		conv := decode(t, `{"input":[`+asked+`,`+c.items+`,`+more+`]}`)
+		require.Equal(t, `[{"role":"user","content":"a"},`+c.want+`,{"role":"user","content":"b"}]`, string(message.AppendList(nil, conv.Messages)), name)
+	}
+	req, _, err := responses.Decode([]byte(`{"input":[`+asked+`,{"type":"web_search_call","id":"ws_1","status":"completed"},{"type":"ghost_snapshot"},`+more+`],"store":true}`), nil)
+	require.NoError(t, err)
+	require.Len(t, req.Conversation.Messages, 2)
+	require.JSONEq(t, `{"store":true,"left_out":["web_search_call","ghost_snapshot"]}`, string(req.Other))
+}
+
+func TestAnItemThatIsOnlyReferredToIsTheOneThatWasAnswered(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{})
+	w.Engine.SayText("<think>\nhm\n</think>\n\nLook:\n"+dialecttest.Call("f", `{"a": 1}`), "done")
+	const tools = `,"tools":[{"type":"function","name":"f","parameters":{}}]`
+	first := w.Post(path, `{"input":[{"role":"user","content":"a"}]`+tools+`}`)
+	require.Equal(t, http.StatusOK, first.Status, first.Body)
+	second := w.Post(path, `{"input":[{"role":"user","content":"a"},{"type":"item_reference","id":"rs_t-0001"},{"type":"item_reference","id":"msg_t-0001"},`+
+		`{"id":"fc_call_0001_0"},{"type":"function_call_output","call_id":"call_0001_0","output":"x"}]`+tools+`}`)
+	require.Equal(t, http.StatusOK, second.Status, second.Body)
+	turns := w.Turns()
+	require.Equal(t, "extend", turns[1].Decision)
+	require.Equal(t, "t-0001", turns[1].Parent)
+	require.Empty(t, turns[1].Tolerances)
+	require.False(t, turns[1].Rewritten)
+
+	unknown := w.Post(path, `{"input":[{"role":"user","content":"a"},{"type":"item_reference","id":"msg_t-9999"}]}`)
+	require.Equal(t, http.StatusBadRequest, unknown.Status)
+	require.Contains(t, unknown.Body, `no answer in this session has an item \"msg_t-9999\"; send the item itself`)
 }

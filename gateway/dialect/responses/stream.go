@@ -39,9 +39,18 @@ func (s *Stream) Begin(turn string, _ int) { s.turn = turn }
 // Begun implements dialect.Stream.
 func (s *Stream) Begun() bool { return s.begun }
 
-// Ping implements dialect.Stream: the protocol has no event for it.
+// Ping implements dialect.Stream. The protocol has no event for it, but Codex
+// gives up after some minutes without any: that the answer is in progress can
+// be said again. Before the turn has a name a comment has to do.
 func (s *Stream) Ping() error {
-	s.buf = append(s.buf, ": ping\n\n"...)
+	switch {
+	case s.turn == "":
+		s.buf = append(s.buf, ": ping\n\n"...)
+	case !s.started:
+		s.start()
+	default:
+		s.progress("response.in_progress")
+	}
 	return s.flush()
 }
 
@@ -57,12 +66,15 @@ func (s *Stream) start() {
 		return
 	}
 	s.started = true
-	for _, name := range []string{"response.created", "response.in_progress"} {
-		s.event(name)
-		s.buf = appendHead(append(s.buf, `,"response":`...), s.turn, s.opt)
-		s.buf = append(s.buf, `,"status":"in_progress","error":null,"incomplete_details":null,"output":[],"usage":null}`...)
-		s.end()
-	}
+	s.progress("response.created")
+	s.progress("response.in_progress")
+}
+
+func (s *Stream) progress(name string) {
+	s.event(name)
+	s.buf = appendHead(append(s.buf, `,"response":`...), s.turn, s.opt)
+	s.buf = append(s.buf, `,"status":"in_progress","error":null,"incomplete_details":null,"output":[],"usage":null}`...)
+	s.end()
 }
 
 func (s *Stream) delta(d parse.Delta) {
@@ -92,13 +104,13 @@ func (s *Stream) delta(d parse.Delta) {
 // add announces the next item.
 func (s *Stream) add(it item) {
 	s.items = append(s.items, it)
-	s.item("response.output_item.added", len(s.items)-1, false)
+	s.item("response.output_item.added", len(s.items)-1, inProgress)
 }
 
-func (s *Stream) item(name string, i int, done bool) {
+func (s *Stream) item(name string, i int, is status) {
 	s.event(name)
 	s.buf = strconv.AppendInt(append(s.buf, `,"output_index":`...), int64(i), 10)
-	s.buf = s.items[i].append(append(s.buf, `,"item":`...), s.turn, done)
+	s.buf = s.items[i].append(append(s.buf, `,"item":`...), s.turn, is)
 	s.end()
 }
 
@@ -114,7 +126,7 @@ func (s *Stream) part(what string, i int, as item) {
 }
 
 // done ends an item.
-func (s *Stream) done(i int) {
+func (s *Stream) done(i int, is status) {
 	it := s.items[i]
 	name, member, value := "response.output_text.done", `,"text":`, string(it.text)
 	switch it.kind {
@@ -134,7 +146,7 @@ func (s *Stream) done(i int) {
 	if it.kind == reasoning || it.kind == spoken {
 		s.part("done", i, it)
 	}
-	s.item("response.output_item.done", i, true)
+	s.item("response.output_item.done", i, is)
 }
 
 // Finish implements dialect.Stream.
@@ -146,13 +158,14 @@ func (s *Stream) Finish(a *gateway.Answer) error {
 	for _, d := range s.sent.Rest(a) {
 		s.delta(d)
 	}
+	said := len(s.items)
 	for i := range s.items {
-		s.done(i)
+		s.done(i, ended(a, i, said))
 	}
-	for _, c := range a.Message.Calls {
+	for k, c := range a.Message.Calls {
 		it := s.opt.call(c)
 		s.add(it)
-		i := len(s.items) - 1
+		i := said + k
 		if it.kind == customCall {
 			s.about("response.custom_tool_call_input.delta", i)
 		} else {
@@ -160,14 +173,14 @@ func (s *Stream) Finish(a *gateway.Answer) error {
 		}
 		s.buf = rawjson.AppendText(append(s.buf, `,"delta":`...), it.value())
 		s.end()
-		s.done(i)
+		s.done(i, completed)
 	}
 	name := "response.completed"
 	if incomplete(a) != "" {
 		name = "response.incomplete"
 	}
 	s.event(name)
-	s.buf = appendFinal(append(s.buf, `,"response":`...), a, s.opt, s.items)
+	s.buf = appendFinal(append(s.buf, `,"response":`...), a, s.opt, s.items, said)
 	s.end()
 	return s.flush()
 }

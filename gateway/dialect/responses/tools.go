@@ -87,27 +87,14 @@ func (s *toolset) add(at string, raw []byte, t tool, name string) error {
 	}
 	description, _ := rawjson.Get(raw, "description")
 	parameters, _ := rawjson.Get(raw, "parameters")
+	definition := dialect.Function(name, description, parameters)
 	if t.custom {
-		description, parameters = custom(raw, description), []byte(customParameters)
+		format, _ := rawjson.Get(raw, "format")
+		definition = dialect.CustomFunction(name, description, format)
 	}
 	s.byName[name] = t
-	s.definitions = append(s.definitions, message.Definition{Name: name, Raw: dialect.Function(name, description, parameters)})
+	s.definitions = append(s.definitions, message.Definition{Name: name, Raw: definition})
 	return nil
-}
-
-const customParameters = `{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}`
-
-// custom puts the grammar of a custom tool's input into its description, which
-// is all that a model without such tools can read.
-func custom(raw, description []byte) []byte {
-	format, _ := rawjson.Get(raw, "format")
-	definition, ok := rawjson.Get(format, "definition")
-	if !ok {
-		return description
-	}
-	syntax, _ := rawjson.Get(format, "syntax")
-	return rawjson.AppendText(nil, rawjson.Text(description)+
-		"\n\nThe input must follow this "+rawjson.Text(syntax)+" grammar:\n"+rawjson.Text(definition))
 }
 
 // modelName is what the model calls a tool of the client.
@@ -119,14 +106,4 @@ func (s *toolset) modelName(namespace, name string) string {
 		return long
 	}
 	return name
-}
-
-// customInput is the text that a custom tool gets: the one argument, or, where
-// the model did not keep to that, all that it wrote.
-func customInput(arguments string) string {
-	input, ok := rawjson.Get([]byte(arguments), "input")
-	if !ok || rawjson.KindOf(input) != rawjson.String || rawjson.Valid([]byte(arguments)) != nil {
-		return arguments
-	}
-	return rawjson.Text(input)
 }
