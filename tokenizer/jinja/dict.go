@@ -48,10 +48,23 @@ func (d *Dict) Len() int { return len(d.keys) }
 
 // Get returns the value at a string key.
 func (d *Dict) Get(name string) (Value, bool) {
-	if i := d.find(key{kind: keyString, s: name}); i >= 0 {
+	if i := d.findText(name); i >= 0 {
 		return d.vals[i], true
 	}
 	return nil, false
+}
+
+// findText is find of a string.
+func (d *Dict) findText(name string) int {
+	if d.index != nil {
+		return d.find(key{kind: keyString, s: name})
+	}
+	for i, k := range d.keys {
+		if s, ok := k.(string); ok && s == name {
+			return i
+		}
+	}
+	return -1
 }
 
 // Set puts a value at a string key: in its place if the key exists, else at
@@ -119,6 +132,9 @@ func (d *Dict) put(k Value, id key, v Value) {
 
 // get is d[k] for any key; it raises on keys that Python cannot hash.
 func (d *Dict) get(k Value) (Value, bool) {
+	if s, ok := k.(string); ok {
+		return d.Get(s)
+	}
 	if i := d.find(mustKey(k)); i >= 0 {
 		return d.vals[i], true
 	}

@@ -9,7 +9,7 @@ import (
 
 func (x *constExpr) eval(*machine, *scope) Value       { return x.value }
 func (x *nameExpr) eval(m *machine, sc *scope) Value   { return m.lookup(sc, x.id) }
-func (x *notExpr) eval(m *machine, sc *scope) Value    { return !truthy(m.eval(x.x, sc)) }
+func (x *notExpr) eval(m *machine, sc *scope) Value    { return !m.truth(x.x, sc) }
 func (x *tupleExpr) eval(m *machine, sc *scope) Value  { return Tuple(m.evalAll(x.items, sc)) }
 func (x *listExpr) eval(m *machine, sc *scope) Value   { return &List{m.evalAll(x.items, sc)} }
 func (x *filterExpr) eval(m *machine, sc *scope) Value { return x.apply(m, sc, m.eval(x.x, sc)) }
@@ -26,8 +26,36 @@ func (x *attrExpr) eval(m *machine, sc *scope) Value {
 }
 
 func (x *itemExpr) eval(m *machine, sc *scope) Value {
+	if x.part != nil {
+		return x.part.eval(m, sc)
+	}
 	v := m.eval(x.x, sc)
+	if d, ok := v.(*Dict); ok && x.name != "" { // as common as message.role
+		if i := d.findText(x.name); i >= 0 {
+			return d.vals[i]
+		}
+	}
 	return m.item(v, m.eval(x.key, sc))
+}
+
+func (x *splitPart) eval(m *machine, sc *scope) Value {
+	v := m.eval(x.x, sc)
+	s, ok := v.(string)
+	if !ok { // Markup, or something that fails
+		key, method := int64(0), attribute(v, "split")
+		if x.last {
+			key = -1
+		}
+		return m.item(m.call(method, []Value{x.separator}, nil), key)
+	}
+	i := strings.Index(s, x.separator)
+	switch {
+	case i < 0:
+		return v
+	case x.last:
+		return s[strings.LastIndex(s, x.separator)+len(x.separator):]
+	}
+	return s[:i]
 }
 
 func (x *binaryExpr) eval(m *machine, sc *scope) Value {
@@ -94,7 +122,7 @@ func (x *orExpr) eval(m *machine, sc *scope) Value {
 }
 
 func (x *condExpr) eval(m *machine, sc *scope) Value {
-	if truthy(m.eval(x.test, sc)) {
+	if m.truth(x.test, sc) {
 		return m.eval(x.then, sc)
 	}
 	if x.otherwise == nil {
@@ -136,10 +164,12 @@ func (x *concatExpr) eval(m *machine, sc *scope) Value {
 	for _, p := range x.parts {
 		w.write(m.str(m.eval(p, sc)))
 	}
-	return w.String()
+	return w.text()
 }
 
-func (x *compareExpr) eval(m *machine, sc *scope) Value {
+func (x *compareExpr) eval(m *machine, sc *scope) Value { return x.holds(m, sc) }
+
+func (x *compareExpr) holds(m *machine, sc *scope) bool {
 	a := m.eval(x.first, sc)
 	for i, op := range x.ops {
 		b := m.eval(x.rest[i], sc)
@@ -452,7 +482,7 @@ func (m *machine) slice(v Value, start, stop, step *int64) Value {
 		for _, c := range m.sliceItems(m.characters(s), start, stop, by) {
 			w.write(c.(string))
 		}
-		return likeText(x, w.String())
+		return likeText(x, w.text())
 	case *rangeValue:
 		return &List{m.sliceItems(m.iterate(x), start, stop, by)}
 	case *undefinedType:
@@ -505,7 +535,11 @@ func sliceBounds(n int64, start, stop *int64, step int64) (from, to int64) {
 	return resolve(start, low), resolve(stop, high)
 }
 
+// arguments evaluates the arguments of a call, which may be none: nil.
 func (c *callExpr) arguments(m *machine, sc *scope) ([]Value, []kwarg) {
+	if c == nil || c.constant {
+		return c.constants()
+	}
 	args := m.evalAll(c.args, sc)
 	if c.star != nil {
 		args = m.joined(args, m.iterate(m.eval(c.star, sc)))
@@ -534,6 +568,14 @@ func (c *callExpr) arguments(m *machine, sc *scope) ([]Value, []kwarg) {
 	return args, kw
 }
 
+// constants are the arguments of a call that has no others.
+func (c *callExpr) constants() ([]Value, []kwarg) {
+	if c == nil {
+		return nil, nil
+	}
+	return c.constArgs, c.constKwargs
+}
+
 func (c *callExpr) eval(m *machine, sc *scope) Value {
 	if a, ok := c.fn.(*attrExpr); ok { // a method call: no need to build the method as a value
 		v := m.eval(a.x, sc)
@@ -553,6 +595,9 @@ func (c *callExpr) eval(m *machine, sc *scope) Value {
 		return m.call(attribute(v, a.name), args, kw)
 	}
 	fn := m.eval(c.fn, sc)
+	if mac, ok := fn.(*macro); ok {
+		return m.captured(mac, c.bind(m, sc, mac))
+	}
 	args, kw := c.arguments(m, sc)
 	return m.call(fn, args, kw)
 }
@@ -574,7 +619,7 @@ func (m *machine) made(v Value) Value {
 func (m *machine) call(fn Value, args []Value, kw []kwarg) Value {
 	switch f := fn.(type) {
 	case *macro:
-		return m.callMacro(f, args, kw)
+		return m.captured(f, m.bind(f, args, kw))
 	case *builtin:
 		return f.call(m, args, kw)
 	case Func:
@@ -603,7 +648,7 @@ func (m *machine) call(fn Value, args []Value, kw []kwarg) Value {
 }
 
 func (l *loop) attribute(name string) Value {
-	n := len(l.items)
+	n := l.n
 	switch name {
 	case "index":
 		return int64(l.i + 1)
@@ -625,11 +670,11 @@ func (l *loop) attribute(name string) Value {
 		return int64(l.depth0)
 	case "previtem":
 		if l.i > 0 {
-			return l.items[l.i-1]
+			return l.at(l.i - 1)
 		}
 	case "nextitem":
 		if l.i+1 < n {
-			return l.items[l.i+1]
+			return l.at(l.i + 1)
 		}
 	case "cycle":
 		return &builtin{name, func(_ *machine, args []Value, _ []kwarg) Value {
@@ -656,18 +701,17 @@ func (x *filterExpr) apply(m *machine, sc *scope, v Value) Value {
 	if x.fn == nil {
 		raise("TemplateRuntimeError", "no filter named '%s'", x.name)
 	}
-	var args []Value
-	var kw []kwarg
-	if x.args != nil {
-		args, kw = x.args.arguments(m, sc)
-	}
+	args, kw := x.args.arguments(m, sc)
 	return m.made(x.fn(m, v, args, kw))
 }
 
-func (x *testExpr) eval(m *machine, sc *scope) Value {
+func (x *testExpr) eval(m *machine, sc *scope) Value { return x.holds(m, sc) }
+
+func (x *testExpr) holds(m *machine, sc *scope) bool {
 	if x.fn == nil {
 		raise("TemplateRuntimeError", "no test named '%s'", x.name)
 	}
 	v := m.eval(x.x, sc)
-	return x.fn(m, v, m.evalAll(x.args, sc)) != x.negate
+	args, _ := x.args.arguments(m, sc)
+	return x.fn(m, v, args) != x.negate
 }

@@ -11,9 +11,17 @@ func (s *outputStmt) exec(m *machine, sc *scope) control {
 	m.line = s.line
 	if s.direct {
 		m.writeExpr(s.x, sc)
-	} else {
-		m.write(m.str(m.eval(s.x, sc)))
+		return fallThrough
 	}
+	if call, ok := s.x.(*callExpr); ok { // of a macro, most likely: it writes by itself
+		m.steps--
+		if mac, ok := m.eval(call.fn, sc).(*macro); ok {
+			inner := call.bind(m, sc, mac)
+			m.inside(func() { m.runMacro(mac, inner) })
+			return fallThrough
+		}
+	}
+	m.write(m.str(m.eval(s.x, sc)))
 	return fallThrough
 }
 
@@ -24,8 +32,10 @@ func (m *machine) writeExpr(x expr, sc *scope) {
 	switch x := x.(type) {
 	case *concatExpr:
 		for _, part := range x.parts {
-			m.write(m.str(m.eval(part, sc)))
+			m.writeExpr(part, sc)
 		}
+	case *filterExpr:
+		m.writeFilter(x, sc)
 	case *sumExpr:
 		var few [8]Value
 		parts := x.evalParts(m, sc, few[:0])
@@ -41,10 +51,32 @@ func (m *machine) writeExpr(x expr, sc *scope) {
 	}
 }
 
+// writeFilter writes what the most common filters make without making it first.
+func (m *machine) writeFilter(x *filterExpr, sc *scope) {
+	m.step()
+	switch {
+	case x.name == "tojson":
+		v := m.eval(x.x, sc)
+		from := len(m.out)
+		w := m.writer()
+		w.json(v, m.jsonFormat(x.args.arguments(m, sc)), 0)
+		n := len(m.out) - from
+		m.out = m.out[:from]
+		m.fits(n)
+		m.out = m.out[:from+n]
+	case x.args == nil && (x.name == "string" || x.name == "safe"):
+		m.writeExpr(x.x, sc)
+	case x.args == nil && x.name == "trim":
+		m.write(trim(m.str(m.eval(x.x, sc))))
+	default:
+		m.write(m.str(x.apply(m, sc, m.eval(x.x, sc))))
+	}
+}
+
 func (s *ifStmt) exec(m *machine, sc *scope) control {
 	m.line = s.line
 	for i, test := range s.tests {
-		if truthy(m.eval(test, sc)) {
+		if m.truth(test, sc) {
 			return m.run(s.bodies[i], sc)
 		}
 	}
@@ -103,14 +135,14 @@ func (s *filterStmt) exec(m *machine, sc *scope) control {
 }
 
 func (s *generationStmt) exec(m *machine, sc *scope) control {
-	before := m.out.Len()
+	before := len(m.out)
 	start := before
 	if m.captures > 0 {
 		start = m.outerLen
 	}
 	m.run(s.body, &scope{outer: sc})
 	m.use(valueSize)
-	m.spans = append(m.spans, Span{start, start + m.out.Len() - before})
+	m.spans = append(m.spans, Span{start, start + len(m.out) - before})
 	return fallThrough
 }
 
@@ -127,6 +159,8 @@ func (s *withStmt) exec(m *machine, sc *scope) control {
 // loop is the value of "loop" inside a for.
 type loop struct {
 	items   []Value
+	pairs   *Dict // instead of items: a loop over its entries
+	n       int   // how many
 	i       int
 	depth0  int
 	recurse func(seq Value, depth int) string // nil unless the for is recursive
@@ -139,35 +173,82 @@ func (s *forStmt) exec(m *machine, sc *scope) control {
 }
 
 func (s *forStmt) iterate(m *machine, sc *scope, seq Value, depth int) control {
-	items := m.iterate(seq)
-	if s.cond != nil {
-		items = s.selected(m, sc, items)
+	l := &loop{depth0: depth}
+	if l.pairs = s.entries(m, seq); l.pairs != nil {
+		l.n = l.pairs.Len()
+	} else {
+		l.items = m.iterate(seq)
+		if s.cond != nil {
+			l.items = s.selected(m, sc, l.items)
+		}
+		l.n = len(l.items)
 	}
-	if len(items) == 0 {
+	if l.n == 0 {
 		return m.run(s.otherwise, sc)
 	}
-	l := &loop{items: items, depth0: depth}
 	if s.recursive {
 		l.recurse = func(seq Value, depth int) string {
-			var out string
-			m.nested(func() { out = m.capture(func() { s.iterate(m, sc, seq, depth) }) })
+			if m.calls++; m.calls > m.maxCalls {
+				exceeded(ErrDepth)
+			}
+			out := m.capture(func() { s.iterate(m, sc, seq, depth) })
+			m.calls--
 			return out
 		}
 	}
-	inner := &scope{outer: sc, vars: make([]variable, 0, 4)}
-	for i, x := range items {
+	inner := m.inner(sc)
+	for l.i = 0; l.i < l.n; l.i++ {
 		m.step()
-		l.i = i
 		// Iterations share a scope: a macro that outlives its iteration sees the
 		// variables of the next one, as a closure in Python does.
 		inner.vars = inner.vars[:0]
 		m.set(inner, s.loopID, l)
-		m.assign(inner, &s.target, x)
+		if l.pairs != nil {
+			m.set(inner, s.target.tuple[0].id, l.pairs.keys[l.i])
+			m.set(inner, s.target.tuple[1].id, l.pairs.vals[l.i])
+		} else {
+			m.assign(inner, &s.target, l.items[l.i])
+		}
 		if m.run(s.body, inner) == breakLoop {
 			break
 		}
 	}
+	if s.closed {
+		m.release(inner)
+	}
 	return fallThrough
+}
+
+// entries is the dict that a loop "for k, v in d.items()" goes through: no need
+// to make pairs and take them apart.
+func (s *forStmt) entries(m *machine, seq Value) *Dict {
+	if t := s.target.tuple; len(t) != 2 || !t[0].plain() || !t[1].plain() || s.cond != nil {
+		return nil
+	}
+	var d *Dict
+	switch v := seq.(type) {
+	case *dictView:
+		if v.kind == viewItems {
+			d = v.dict
+		}
+	case *generator:
+		d, v.dict = v.dict, nil
+	}
+	if d != nil {
+		m.use(d.Len() * valueSize)
+	}
+	return d
+}
+
+// plain is a target that is only a name.
+func (t *target) plain() bool { return t.tuple == nil && t.attr == "" }
+
+// at is item i of the loop.
+func (l *loop) at(i int) Value {
+	if l.pairs != nil {
+		return Tuple{l.pairs.keys[i], l.pairs.vals[i]}
+	}
+	return l.items[i]
 }
 
 // selected applies "for ... if cond" before the loop starts, as loop.length
@@ -175,23 +256,16 @@ func (s *forStmt) iterate(m *machine, sc *scope, seq Value, depth int) control {
 func (s *forStmt) selected(m *machine, sc *scope, items []Value) []Value {
 	m.use(len(items) * valueSize)
 	kept := make([]Value, 0, len(items))
+	inner := m.inner(sc)
 	for _, x := range items {
-		inner := &scope{outer: sc}
+		inner.vars = inner.vars[:0]
 		m.assign(inner, &s.target, x)
-		if truthy(m.eval(s.cond, inner)) {
+		if m.truth(s.cond, inner) {
 			kept = append(kept, x)
 		}
 	}
+	m.release(inner)
 	return kept
-}
-
-// nested runs f one level deeper in the call stack of the template.
-func (m *machine) nested(f func()) {
-	if m.calls++; m.calls > m.maxCalls {
-		exceeded(ErrDepth)
-	}
-	f()
-	m.calls--
 }
 
 // macro is a macro together with the scope that defined it.
@@ -208,9 +282,9 @@ func (s *macroStmt) exec(m *machine, sc *scope) control {
 // callMacro binds arguments as jinja2 does: a parameter without an argument
 // gets its default, evaluated in the macro's own scope, or stays undefined;
 // surplus arguments need a body that mentions varargs or kwargs.
-func (m *machine) callMacro(mac *macro, args []Value, kw []kwarg) Value {
+func (m *machine) bind(mac *macro, args []Value, kw []kwarg) *scope {
 	d := mac.def
-	inner := &scope{outer: mac.scope, vars: make([]variable, 0, len(d.params)+2)}
+	inner := m.inner(mac.scope)
 	given := min(len(args), len(d.params))
 	used := 0
 	for i, id := range d.params {
@@ -239,9 +313,47 @@ func (m *machine) callMacro(mac *macro, args []Value, kw []kwarg) Value {
 		m.set(inner, d.caller, v)
 	}
 	m.surplus(d, inner, args, kw, used)
-	var out string
-	m.nested(func() { out = m.capture(func() { m.run(d.body, inner) }) })
-	return out
+	return inner
+}
+
+// bind evaluates the arguments of a call of mac in sc.
+func (c *callExpr) bind(m *machine, sc *scope, mac *macro) *scope {
+	if len(c.args) <= len(mac.def.params) && len(c.kwNames) == 0 && c.star == nil && c.starStar == nil && !mac.def.implicit() {
+		inner := m.inner(mac.scope)
+		for i, id := range mac.def.params {
+			v := undefined
+			if i < len(c.args) {
+				v = m.eval(c.args[i], sc)
+			} else if fromEnd := i - (len(mac.def.params) - len(mac.def.defaults)); fromEnd >= 0 {
+				v = m.eval(mac.def.defaults[fromEnd], inner)
+			}
+			m.set(inner, id, v)
+		}
+		return inner
+	}
+	args, kw := c.arguments(m, sc)
+	return m.bind(mac, args, kw)
+}
+
+// implicit reports whether the body reads a name that the macro has without
+// declaring it.
+func (s *macroStmt) implicit() bool { return s.usesCaller || s.usesVarargs || s.usesKwargs }
+
+// runMacro runs the body of a macro in a scope that bind made.
+func (m *machine) runMacro(mac *macro, inner *scope) {
+	if m.calls++; m.calls > m.maxCalls {
+		exceeded(ErrDepth)
+	}
+	m.run(mac.def.body, inner)
+	m.calls--
+	if mac.def.closed {
+		m.release(inner)
+	}
+}
+
+// captured is what a macro returns.
+func (m *machine) captured(mac *macro, inner *scope) Value {
+	return m.capture(func() { m.runMacro(mac, inner) })
 }
 
 // surplus handles the arguments that no parameter took.

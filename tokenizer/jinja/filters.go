@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // filterFunc is a filter: v | name(args, kw).
@@ -88,12 +89,24 @@ func (m *machine) path(v, attr Value) Value {
 // folded is v without case, for filters that ignore it.
 func folded(v Value) Value {
 	if s, ok := text(v); ok {
-		return lower(s)
+		if t := lower(s); t != s {
+			return t
+		}
 	}
 	return v
 }
 
 func filterToJSON(m *machine, v Value, args []Value, kw []kwarg) Value {
+	w := m.writer()
+	w.json(v, m.jsonFormat(args, kw), 0)
+	return w.text()
+}
+
+// jsonFormat reads the arguments of |tojson.
+func (m *machine) jsonFormat(args []Value, kw []kwarg) *jsonFormat {
+	if len(args) == 0 && len(kw) == 0 {
+		return &plainJSON
+	}
 	f := &jsonFormat{item: ", ", key: ": "}
 	f.ascii = truthy(arg(args, kw, 0, "ensure_ascii", false))
 	switch indent := arg(args, kw, 1, "indent", nil).(type) {
@@ -113,10 +126,10 @@ func filterToJSON(m *machine, v Value, args []Value, kw []kwarg) Value {
 		f.item, f.key = needText(pair[0]), needText(pair[1])
 	}
 	f.sortKeys = truthy(arg(args, kw, 3, "sort_keys", false))
-	w := m.writer()
-	w.json(v, f, 0)
-	return w.String()
+	return f
 }
+
+var plainJSON = jsonFormat{item: ", ", key: ": "}
 
 func filterLength(_ *machine, v Value, _ []Value, _ []kwarg) Value { return length(v) }
 
@@ -128,7 +141,7 @@ func filterDefault(_ *machine, v Value, args []Value, kw []kwarg) Value {
 }
 
 func filterString(m *machine, v Value, _ []Value, _ []kwarg) Value {
-	if _, ok := v.(markup); ok {
+	if _, ok := text(v); ok {
 		return v
 	}
 	return m.str(v)
@@ -148,8 +161,25 @@ func filterTrim(m *machine, v Value, args []Value, kw []kwarg) Value {
 	if chars := arg(args, kw, 0, "chars", nil); chars != nil {
 		return likeText(v, strings.Trim(s, needText(chars)))
 	}
-	return likeText(v, strings.TrimFunc(s, isSpace))
+	if t := trim(s); len(t) != len(s) {
+		return likeText(v, t)
+	}
+	if _, ok := text(v); ok {
+		return v // as it is, most of the time
+	}
+	return s
 }
+
+// trim is Python's str.strip().
+func trim(s string) string {
+	if s == "" || !mayBeSpace(s[0]) && !mayBeSpace(s[len(s)-1]) {
+		return s
+	}
+	return strings.TrimFunc(s, isSpace)
+}
+
+// mayBeSpace reports whether a byte may be one of a white space character.
+func mayBeSpace(c byte) bool { return c <= ' ' || c >= utf8.RuneSelf }
 
 func filterReplace(m *machine, v Value, args []Value, kw []kwarg) Value {
 	count := -1
@@ -194,7 +224,7 @@ func filterIndent(m *machine, v Value, args []Value, kw []kwarg) Value {
 		}
 		w.write(line)
 	}
-	return likeText(v, w.String())
+	return likeText(v, w.text())
 }
 
 func filterItems(m *machine, v Value, _ []Value, _ []kwarg) Value {
@@ -202,7 +232,7 @@ func filterItems(m *machine, v Value, _ []Value, _ []kwarg) Value {
 	case *undefinedType:
 		return &generator{}
 	case *Dict:
-		return &generator{items: (&dictView{viewItems, v}).items()}
+		return &generator{dict: v}
 	}
 	raise("TypeError", "Can only get item pairs from a mapping.")
 	return nil
@@ -223,7 +253,7 @@ func filterJoin(m *machine, v Value, args []Value, kw []kwarg) Value {
 		}
 		w.write(m.str(m.path(x, attr)))
 	}
-	return w.String()
+	return w.text()
 }
 
 func filterFirst(m *machine, v Value, _ []Value, _ []kwarg) Value {

@@ -58,7 +58,7 @@ func (m *machine) format(format string, args []Value, escape bool) string {
 			raise("TypeError", "not all arguments converted during string formatting")
 		}
 	}
-	return w.String()
+	return w.text()
 }
 
 // escapedArg is what a conversion to text sees of an argument of Markup.

@@ -18,7 +18,7 @@ type jsonFormat struct {
 }
 
 // json writes v as Python's json.dumps does.
-func (w *textWriter) json(v Value, f *jsonFormat, depth int) {
+func (w textWriter) json(v Value, f *jsonFormat, depth int) {
 	w.m.step()
 	if depth > valueDepth {
 		exceeded(ErrDepth)
@@ -49,7 +49,7 @@ func (w *textWriter) json(v Value, f *jsonFormat, depth int) {
 	}
 }
 
-func (w *textWriter) newline(f *jsonFormat, depth int) {
+func (w textWriter) newline(f *jsonFormat, depth int) {
 	if !f.pretty {
 		return
 	}
@@ -59,7 +59,7 @@ func (w *textWriter) newline(f *jsonFormat, depth int) {
 	}
 }
 
-func (w *textWriter) jsonArray(items []Value, f *jsonFormat, depth int) {
+func (w textWriter) jsonArray(items []Value, f *jsonFormat, depth int) {
 	if len(items) == 0 {
 		w.write("[]")
 		return
@@ -76,7 +76,7 @@ func (w *textWriter) jsonArray(items []Value, f *jsonFormat, depth int) {
 	w.write("]")
 }
 
-func (w *textWriter) jsonObject(d *Dict, f *jsonFormat, depth int) {
+func (w textWriter) jsonObject(d *Dict, f *jsonFormat, depth int) {
 	if d.Len() == 0 {
 		w.write("{}")
 		return
@@ -108,7 +108,7 @@ func (w *textWriter) jsonObject(d *Dict, f *jsonFormat, depth int) {
 	w.write("}")
 }
 
-func (w *textWriter) jsonMember(d *Dict, i int, first bool, f *jsonFormat, depth int) {
+func (w textWriter) jsonMember(d *Dict, i int, first bool, f *jsonFormat, depth int) {
 	if !first {
 		w.write(f.item)
 	}
@@ -145,43 +145,51 @@ func jsonFloat(f float64) string {
 	return floatText(f)
 }
 
-// shortEscapes are the characters with an escape of their own.
-var shortEscapes = [utf8.RuneSelf]string{
-	'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\b': `\b`, '\f': `\f`,
+// shortEscapes are the characters with an escape of one letter.
+var shortEscapes = [utf8.RuneSelf]byte{
+	'"': '"', '\\': '\\', '\n': 'n', '\r': 'r', '\t': 't', '\b': 'b', '\f': 'f',
 }
 
-func (w *textWriter) jsonString(s string, ascii bool) {
+// jsonEscaped are the bytes at which an escape begins: with and without
+// ensure_ascii.
+var jsonEscaped, jsonEscapedASCII = func() (some, all [256]bool) {
+	for c := range 256 {
+		some[c] = c < ' ' || c == '"' || c == '\\'
+		all[c] = some[c] || c >= 0x7f
+	}
+	return some, all
+}()
+
+func (w textWriter) jsonString(s string, ascii bool) {
 	w.m.use(len(s) + 2)
-	w.Grow(len(s) + len(s)/16 + 2)
-	w.WriteByte('"')
+	escaped := &jsonEscaped
+	if ascii {
+		escaped = &jsonEscapedASCII
+	}
+	out := append(w.m.out, '"')
 	start := 0
-	for i := 0; i < len(s); {
+	for i := 0; i < len(s); i++ {
 		c := s[i]
-		if c >= ' ' && c != '"' && c != '\\' && (c < 0x7f || !ascii) {
-			i++
+		if !escaped[c] {
 			continue
 		}
-		w.WriteString(s[start:i])
-		size := 1
-		if c < utf8.RuneSelf && shortEscapes[c] != "" {
-			w.WriteString(shortEscapes[c])
+		out = append(out, s[start:i]...)
+		if c < utf8.RuneSelf && shortEscapes[c] != 0 {
+			out = append(out, '\\', shortEscapes[c])
 		} else {
-			var r rune
-			r, size = utf8.DecodeRuneInString(s[i:])
-			w.unicodeEscape(r)
+			r, size := utf8.DecodeRuneInString(s[i:])
+			out = appendUnicodeEscape(out, r)
+			i += size - 1
 		}
-		i += size
-		start = i
+		start = i + 1
 	}
-	w.WriteString(s[start:])
-	w.WriteByte('"')
+	w.m.out = append(append(out, s[start:]...), '"')
 }
 
-func (w *textWriter) unicodeEscape(r rune) {
+func appendUnicodeEscape(out []byte, r rune) []byte {
 	if r >= 0x10000 {
 		r -= 0x10000
-		fmt.Fprintf(w, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
-		return
+		return fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
 	}
-	fmt.Fprintf(w, `\u%04x`, r)
+	return fmt.Appendf(out, `\u%04x`, r)
 }

@@ -315,7 +315,7 @@ func methodJoin(m *machine, s string, args []Value, _ []kwarg) Value {
 		}
 		w.write(needText(x))
 	}
-	return w.String()
+	return w.text()
 }
 
 func methodSplitLines(_ *machine, s string, args []Value, kw []kwarg) Value {
@@ -485,8 +485,8 @@ func methodExpandTabs(m *machine, s string, args []Value, kw []kwarg) Value {
 		case '\n', '\r':
 			column = -1
 		}
-		w.WriteRune(r)
+		w.putRune(r)
 		column++
 	}
-	return w.String()
+	return w.text()
 }

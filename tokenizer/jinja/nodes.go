@@ -61,7 +61,18 @@ type (
 		ofDict   bool
 		ofString stringMethod
 	}
-	itemExpr  struct{ x, key expr }
+	itemExpr struct {
+		x, key expr
+		name   string // what key is, if it is a constant text
+		part   *splitPart
+	}
+	// splitPart is what x.split(separator)[0] or [-1] asks for: one part of many
+	// that need not be made.
+	splitPart struct {
+		x         expr
+		separator string
+		last      bool
+	}
 	sliceExpr struct{ x, start, stop, step expr } // nil where left out
 	callExpr  struct {
 		fn       expr
@@ -70,6 +81,11 @@ type (
 		kwValues []expr
 		star     expr // *args
 		starStar expr // **kwargs
+		// The arguments, if all of them are constants: whoever is called changes
+		// none of them.
+		constant    bool
+		constArgs   []Value
+		constKwargs []kwarg
 	}
 	filterExpr struct {
 		x    expr
@@ -81,7 +97,7 @@ type (
 		x      expr
 		name   string
 		fn     testFunc
-		args   []expr
+		args   *callExpr // nil without arguments
 		negate bool
 	}
 	notExpr  struct{ x expr }
@@ -130,6 +146,7 @@ type (
 		otherwise []stmt
 		loopID    int
 		recursive bool
+		closed    bool // nothing in body keeps its scope
 	}
 	setStmt struct {
 		line   int
@@ -149,6 +166,7 @@ type (
 		names    []string
 		defaults []expr // of the last parameters
 		body     []stmt
+		closed   bool // nothing in body keeps its scope
 		// symbols of the names that a body may use without declaring them, and
 		// whether it does: arguments are only accepted then.
 		caller, varargs, kwargs             int

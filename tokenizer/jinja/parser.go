@@ -23,6 +23,7 @@ type parser struct {
 	symbols map[string]int // names of variables, numbered
 	read    []string       // names read so far: tells what a macro body mentions
 	calls   int            // calls parsed so far
+	keepers int            // statements parsed so far that keep their scope: macros, recursive loops
 }
 
 func (p *parser) symbol(name string) int {
@@ -133,13 +134,17 @@ func (p *parser) body(ends ...string) ([]stmt, string) {
 			}
 			return out, ""
 		case tokenData:
-			out = append(out, &dataStmt{t.text})
+			out = appendData(out, t.text)
 			p.pos++
 		case tokenVarBegin:
 			p.pos++
 			calls := p.calls
 			x := p.tuple(true)
-			out = append(out, &outputStmt{t.line, x, p.calls == calls})
+			if text, ok := constantText(x); ok {
+				out = appendData(out, text)
+			} else {
+				out = append(out, &outputStmt{t.line, x, p.calls == calls})
+			}
 			if p.cur().kind != tokenVarEnd {
 				p.unexpected("'}}'")
 			}
@@ -155,6 +160,48 @@ func (p *parser) body(ends ...string) ([]stmt, string) {
 			p.unexpected("template data")
 		}
 	}
+}
+
+// appendData appends text to the statements, joined to text before it.
+func appendData(out []stmt, text string) []stmt {
+	if len(out) > 0 {
+		if last, ok := out[len(out)-1].(*dataStmt); ok {
+			last.text += text
+			return out
+		}
+	}
+	return append(out, &dataStmt{text})
+}
+
+// constantText is the value of an expression that is a string literal.
+func constantText(x expr) (string, bool) {
+	if c, ok := x.(*constExpr); ok {
+		s, ok := c.value.(string)
+		return s, ok
+	}
+	return "", false
+}
+
+// constantInt is the value of an expression that is an integer literal.
+func constantInt(x expr) (int64, bool) {
+	if c, ok := x.(*constExpr); ok {
+		n, ok := c.value.(int64)
+		return n, ok
+	}
+	return 0, false
+}
+
+// constants are the values of expressions, if all of them are constant.
+func constants(xs []expr) ([]Value, bool) {
+	var values []Value
+	for _, x := range xs {
+		c, ok := x.(*constExpr)
+		if !ok {
+			return nil, false
+		}
+		values = append(values, c.value)
+	}
+	return slices.Clip(values), true
 }
 
 func (p *parser) statement(name string, line int) stmt {
@@ -228,8 +275,13 @@ func (p *parser) forStatement(line int) stmt {
 	}
 	s.recursive = p.skipName("recursive")
 	p.blockEnd()
+	keepers := p.keepers
 	body, end := p.body("endfor", "else")
-	s.body = body
+	s.body, s.closed = body, p.keepers == keepers
+	if s.recursive {
+		p.keepers++
+		s.closed = false
+	}
 	if end == "else" {
 		p.blockEnd()
 		s.otherwise, _ = p.body("endfor")
@@ -318,8 +370,10 @@ func (p *parser) signature(m *macroStmt) {
 // macroBody parses the body and finds out which implicit names it reads.
 func (p *parser) macroBody(m *macroStmt, end string) {
 	m.caller, m.varargs, m.kwargs = p.symbol("caller"), p.symbol("varargs"), p.symbol("kwargs")
-	from := len(p.read)
+	from, keepers := len(p.read), p.keepers
 	m.body, _ = p.body(end)
+	m.closed = p.keepers == keepers
+	p.keepers++
 	p.blockEnd()
 	for _, name := range p.read[from:] {
 		switch name {
@@ -478,10 +532,16 @@ func (p *parser) sum() expr {
 		p.chain(n)
 		switch {
 		case p.skipOp("+"):
-			if sum, ok := x.(*sumExpr); ok {
-				sum.parts = append(sum.parts, p.concat())
-			} else {
-				x = &sumExpr{[]expr{x, p.concat()}}
+			y := p.concat()
+			a, aIsText := constantText(x)
+			b, bIsText := constantText(y)
+			switch sum, ok := x.(*sumExpr); {
+			case ok:
+				sum.parts = append(sum.parts, y)
+			case aIsText && bIsText:
+				x = &constExpr{a + b}
+			default:
+				x = &sumExpr{[]expr{x, y}}
 			}
 		case p.skipOp("-"):
 			x = &binaryExpr{opSub, x, p.concat()}
@@ -531,7 +591,12 @@ func (p *parser) unary(withFilter bool) expr {
 	var x expr
 	switch {
 	case p.skipOp("-"):
-		x = &signExpr{p.unary(false), true}
+		x = p.unary(false)
+		if n, ok := constantInt(x); ok && n > 0 {
+			x = &constExpr{-n}
+		} else {
+			x = &signExpr{x, true}
+		}
 	case p.skipOp("+"):
 		x = &signExpr{p.unary(false), false}
 	default:
@@ -589,6 +654,9 @@ func (p *parser) primary() expr {
 			l.items = append(l.items, p.expr())
 		}
 		p.op("]")
+		if values, ok := constants(l.items); ok {
+			return &constExpr{&List{values}} // no template can change a list
+		}
 		return l
 	case p.skipOp("{"):
 		d := &dictExpr{}
@@ -619,7 +687,7 @@ func (p *parser) postfix(x expr) expr {
 			case tokenName:
 				x = &attrExpr{x, t.text, dictMethods[t.text], stringMethods[t.text]}
 			case tokenNumber:
-				x = &itemExpr{x, &constExpr{t.value}}
+				x = &itemExpr{x: x, key: &constExpr{t.value}}
 			default:
 				p.unexpected("a name or a number")
 			}
@@ -650,9 +718,26 @@ func (p *parser) subscript(x expr) expr {
 		if s, ok := items[0].(*sliceExpr); ok {
 			return s
 		}
-		return &itemExpr{x, items[0]}
+		name, _ := constantText(items[0])
+		return &itemExpr{x, items[0], name, partOfSplit(x, items[0])}
 	}
-	return &itemExpr{x, &tupleExpr{items}}
+	return &itemExpr{x: x, key: &tupleExpr{items}}
+}
+
+// partOfSplit recognizes x.split('separator')[0] and [-1], without which few
+// templates get by. It is nil for anything else.
+func partOfSplit(x, key expr) *splitPart {
+	call, ok := x.(*callExpr)
+	if !ok || !call.constant || len(call.constArgs) != 1 || len(call.constKwargs) > 0 {
+		return nil
+	}
+	method, ok := call.fn.(*attrExpr)
+	separator, isText := call.constArgs[0].(string)
+	n, isInt := constantInt(key)
+	if !ok || method.name != "split" || !isText || separator == "" || !isInt || n < -1 || n > 0 {
+		return nil
+	}
+	return &splitPart{method.x, separator, n < 0}
 }
 
 func (p *parser) indexOrSlice(x expr) expr {
@@ -712,7 +797,22 @@ func (p *parser) call(fn expr) *callExpr {
 		}
 	}
 	p.op(")")
+	c.fold()
 	return c
+}
+
+// fold finds out whether all arguments are constant.
+func (c *callExpr) fold() {
+	args, constant := constants(c.args)
+	values, constantKw := constants(c.kwValues)
+	if !constant || !constantKw || c.star != nil || c.starStar != nil {
+		return
+	}
+	c.constant, c.constArgs = true, args
+	for i, name := range c.kwNames {
+		c.constKwargs = append(c.constKwargs, kwarg{name, values[i]})
+	}
+	c.constKwargs = slices.Clip(c.constKwargs)
 }
 
 func (p *parser) filtersAndTests(x expr) expr {
@@ -753,13 +853,16 @@ func (p *parser) test(x expr) expr {
 	t.fn = tests[t.name]
 	switch c := p.cur(); {
 	case p.isOp("("):
-		t.args = p.call(nil).args
+		// The filters take keywords; no test does.
+		t.args = &callExpr{args: p.call(nil).args}
+		t.args.fold()
 	case c.kind == tokenName && (c.text == "else" || c.text == "or" || c.text == "and"):
 	case c.kind == tokenName || c.kind == tokenString || c.kind == tokenNumber || p.isOp("[") || p.isOp("{"):
 		if p.isName("is") {
 			p.unexpected("no chain of tests")
 		}
-		t.args = []expr{p.postfix(p.primary())}
+		t.args = &callExpr{args: []expr{p.postfix(p.primary())}}
+		t.args.fold()
 	}
 	return t
 }

@@ -36,23 +36,42 @@ func (m *machine) str(v Value) string {
 func (m *machine) repr(v Value) string {
 	w := m.writer()
 	w.repr(v, 0)
-	return w.String()
+	return w.text()
 }
 
-// textWriter builds a string within the render's memory budget.
+// textWriter builds a string within the render's memory budget, at the end of
+// the machine's buffer.
 type textWriter struct {
-	strings.Builder
-	m *machine
+	m     *machine
+	start int
 }
 
-func (m *machine) writer() *textWriter { return &textWriter{m: m} }
+func (m *machine) writer() textWriter { return textWriter{m, len(m.out)} }
 
-func (w *textWriter) write(s string) {
+// text is what was written. Nothing may be written after it.
+func (w textWriter) text() string {
+	s := string(w.m.out[w.start:])
+	w.m.out = w.m.out[:w.start]
+	return s
+}
+
+func (w textWriter) write(s string) {
 	w.m.use(len(s))
-	w.WriteString(s)
+	w.m.out = append(w.m.out, s...)
 }
 
-func (w *textWriter) repr(v Value, depth int) {
+// put writes text that is charged already.
+func (w textWriter) put(s string) { w.m.out = append(w.m.out, s...) }
+
+func (w textWriter) putByte(c byte) { w.m.out = append(w.m.out, c) }
+
+func (w textWriter) putRune(r rune) { w.m.out = utf8.AppendRune(w.m.out, r) }
+
+func (w textWriter) putf(format string, args ...any) {
+	w.m.out = fmt.Appendf(w.m.out, format, args...)
+}
+
+func (w textWriter) repr(v Value, depth int) {
 	w.m.step()
 	if depth > valueDepth {
 		exceeded(ErrDepth)
@@ -100,7 +119,7 @@ func (w *textWriter) repr(v Value, depth int) {
 	}
 }
 
-func (w *textWriter) reprItems(open, end string, items []Value, depth int) {
+func (w textWriter) reprItems(open, end string, items []Value, depth int) {
 	w.write(open)
 	for i, x := range items {
 		if i > 0 {
@@ -111,7 +130,7 @@ func (w *textWriter) reprItems(open, end string, items []Value, depth int) {
 	w.write(end)
 }
 
-func (w *textWriter) reprDict(d *Dict, depth int) {
+func (w textWriter) reprDict(d *Dict, depth int) {
 	w.write("{")
 	for i, k := range d.keys {
 		if i > 0 {
@@ -124,35 +143,35 @@ func (w *textWriter) reprDict(d *Dict, depth int) {
 	w.write("}")
 }
 
-func (w *textWriter) reprString(s string) {
+func (w textWriter) reprString(s string) {
 	w.m.use(len(s) + 2)
 	quote := '\''
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
 		quote = '"'
 	}
-	w.WriteRune(quote)
+	w.putRune(quote)
 	for _, r := range s {
 		switch {
 		case r == quote || r == '\\':
-			w.WriteByte('\\')
-			w.WriteRune(r)
+			w.putByte('\\')
+			w.putRune(r)
 		case r == '\n':
-			w.WriteString(`\n`)
+			w.put(`\n`)
 		case r == '\r':
-			w.WriteString(`\r`)
+			w.put(`\r`)
 		case r == '\t':
-			w.WriteString(`\t`)
+			w.put(`\t`)
 		case printable(r):
-			w.WriteRune(r)
+			w.putRune(r)
 		case r < 0x100:
-			fmt.Fprintf(w, `\x%02x`, r)
+			w.putf(`\x%02x`, r)
 		case r < 0x10000:
-			fmt.Fprintf(w, `\u%04x`, r)
+			w.putf(`\u%04x`, r)
 		default:
-			fmt.Fprintf(w, `\U%08x`, r)
+			w.putf(`\U%08x`, r)
 		}
 	}
-	w.WriteRune(quote)
+	w.putRune(quote)
 }
 
 // printable is Python's str.isprintable for one character.

@@ -37,7 +37,7 @@ func (f *fieldFormatter) expand(s string, levels int) string {
 		i := strings.IndexAny(s, "{}")
 		if i < 0 {
 			w.write(s)
-			return w.String()
+			return w.text()
 		}
 		w.write(s[:i])
 		brace := s[i]

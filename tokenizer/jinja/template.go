@@ -15,8 +15,7 @@ package jinja
 
 import (
 	"math"
-	"strings"
-	"sync/atomic"
+	"sync"
 )
 
 // Template is a compiled template. It is immutable; any number of goroutines
@@ -25,8 +24,6 @@ type Template struct {
 	body    []stmt
 	symbols map[string]int // variable name -> slot
 	globals []Value        // by slot: the engine's own functions, else unset
-	// lastSize is how long the last output was, a good guess for the next one.
-	lastSize atomic.Int64
 }
 
 // Compile parses a template. The error is a *SyntaxError.
@@ -108,36 +105,54 @@ type Span struct{ Start, End int }
 // Render runs the template. The error is an *Error or a *RaiseError.
 func (t *Template) Render(vars Vars, limits Limits) (out Output, err error) {
 	limits = limits.withDefaults()
-	m := &machine{
-		steps: limits.Steps, memory: limits.Memory, maxOutput: limits.Output, maxCalls: limits.Depth,
-		root: make([]Value, len(t.globals)), out: &strings.Builder{},
-	}
-	m.out.Grow(int(min(t.lastSize.Load()*9/8, int64(limits.Output))))
+	m := machines.Get().(*machine)
+	m.steps, m.memory, m.maxOutput, m.maxCalls = limits.Steps, limits.Memory, limits.Output, limits.Depth
+	m.root = append(m.root, t.globals...)
 	defer func() {
-		if e := caught(recover(), m.line); e != nil {
-			out, err = Output{}, e
+		if p := recover(); p != nil { // else m is another render's by now
+			out, err = Output{}, caught(p, m.line)
 		}
 	}()
-	copy(m.root, t.globals)
 	for name, v := range vars {
 		if slot, ok := t.symbols[name]; ok {
 			m.root[slot] = v
 		}
 	}
 	m.run(t.body, nil)
-	t.lastSize.Store(int64(m.out.Len()))
-	return Output{
-		Text: m.out.String(), Spans: m.spans,
+	out = Output{
+		Text: string(m.out), Spans: m.spans,
 		Steps: limits.Steps - m.steps, Memory: limits.Memory - m.memory,
-	}, nil
+	}
+	m.recycle()
+	return out, nil
+}
+
+// machines are kept for their buffers. One that a panic stopped is not.
+var machines = sync.Pool{New: func() any { return &machine{} }}
+
+// maxKept is how long a buffer may be that is kept.
+const maxKept = 1 << 20
+
+func (m *machine) recycle() {
+	clear(m.root)
+	kept := machine{root: m.root[:0], free: m.free}
+	if cap(m.out) <= maxKept {
+		kept.out = m.out[:0]
+	}
+	*m = kept
+	machines.Put(m)
 }
 
 // machine is the state of one render.
 type machine struct {
-	root      []Value          // the outermost scope, by slot
-	out       *strings.Builder // where output goes: the text, or the innermost capture
-	captures  int              // nesting of captures
-	outerLen  int              // length of the text below the captures
+	root []Value  // the outermost scope, by slot
+	free []*scope // to be used again
+	// out is the text, and above it what is being captured or built: one buffer
+	// for all, since what began last is always done first.
+	out       []byte
+	start     int // where the innermost capture starts in out
+	captures  int // nesting of captures
+	outerLen  int // length of the text below the captures
 	maxOutput int
 	spans     []Span
 
@@ -181,26 +196,36 @@ func (m *machine) useProduct(a, b int) {
 
 // write appends to the output.
 func (m *machine) write(s string) {
-	if len(s) > m.maxOutput-m.out.Len() {
+	m.fits(len(s))
+	m.out = append(m.out, s...)
+}
+
+// fits checks that n more bytes of output are allowed.
+func (m *machine) fits(n int) {
+	if n > m.maxOutput-(len(m.out)-m.start) {
 		exceeded(ErrOutput)
 	}
-	m.out.WriteString(s)
 }
 
 // capture runs f with an output of its own and returns what it wrote.
 func (m *machine) capture(f func()) string {
-	if m.captures == 0 {
-		m.outerLen = m.out.Len()
-	}
-	outer := m.out
-	m.captures++
-	m.out = &strings.Builder{}
-	f()
-	s := m.out.String()
-	m.use(len(s))
-	m.out = outer
-	m.captures--
+	outer := m.start
+	m.start = len(m.out)
+	m.inside(f)
+	m.use(len(m.out) - m.start)
+	s := string(m.out[m.start:])
+	m.out, m.start = m.out[:m.start], outer
 	return s
+}
+
+// inside runs f, whose generation blocks do not know where their text ends up.
+func (m *machine) inside(f func()) {
+	if m.captures == 0 {
+		m.outerLen = len(m.out)
+	}
+	m.captures++
+	f()
+	m.captures--
 }
 
 func (m *machine) run(body []stmt, sc *scope) control {
@@ -229,6 +254,32 @@ func (m *machine) eval(x expr, sc *scope) Value {
 	v := x.eval(m, sc)
 	m.depth--
 	return v
+}
+
+// truth is truthy(m.eval(x, sc)), without making values of bools.
+func (m *machine) truth(x expr, sc *scope) bool {
+	m.steps--
+	m.depth++
+	if m.steps < 0 || m.depth > maxEvalDepth {
+		m.overrun()
+	}
+	var is bool
+	switch x := x.(type) {
+	case *compareExpr:
+		is = x.holds(m, sc)
+	case *testExpr:
+		is = x.holds(m, sc)
+	case *notExpr:
+		is = !m.truth(x.x, sc)
+	case *andExpr:
+		is = m.truth(x.a, sc) && m.truth(x.b, sc)
+	case *orExpr:
+		is = m.truth(x.a, sc) || m.truth(x.b, sc)
+	default:
+		is = truthy(m.eval(x, sc))
+	}
+	m.depth--
+	return is
 }
 
 func (m *machine) overrun() {
@@ -266,6 +317,24 @@ type unsetType struct{}
 
 // unset marks a slot of the outermost scope that has no value.
 var unset Value = &unsetType{}
+
+// inner makes a scope inside sc. The caller releases it when no macro can have
+// kept it.
+func (m *machine) inner(sc *scope) *scope {
+	if n := len(m.free); n > 0 {
+		s := m.free[n-1]
+		m.free = m.free[:n-1]
+		s.outer = sc
+		return s
+	}
+	return &scope{outer: sc, vars: make([]variable, 0, 6)}
+}
+
+func (m *machine) release(s *scope) {
+	clear(s.vars[:cap(s.vars)])
+	s.outer, s.vars = nil, s.vars[:0]
+	m.free = append(m.free, s)
+}
 
 func (m *machine) lookup(sc *scope, id int) Value {
 	for s := sc; s != nil; s = s.outer {

@@ -54,6 +54,7 @@ type (
 	generator struct {
 		items []Value
 		next  int
+		dict  *Dict // what |items has not been asked for yet, instead of items
 	}
 	rangeValue struct{ start, stop, step int64 }
 	// dictView is the result of keys(), values() or items().
@@ -203,8 +204,10 @@ func (v *dictView) items() []Value {
 		return v.dict.vals
 	}
 	pairs := make([]Value, v.dict.Len())
+	flat := make([]Value, 0, 2*len(pairs)) // one allocation for all pairs
 	for i, k := range v.dict.keys {
-		pairs[i] = Tuple{k, v.dict.vals[i]}
+		flat = append(flat, k, v.dict.vals[i])
+		pairs[i] = Tuple(flat[2*i : 2*i+2 : 2*i+2])
 	}
 	return pairs
 }
@@ -225,6 +228,10 @@ func (m *machine) iterate(v Value) []Value {
 		m.use(v.dict.Len() * valueSize)
 		return v.items()
 	case *generator:
+		if v.dict != nil {
+			m.use(v.dict.Len() * valueSize)
+			v.items, v.dict = (&dictView{viewItems, v.dict}).items(), nil
+		}
 		rest := v.items[v.next:]
 		v.next = len(v.items)
 		return rest
@@ -271,7 +278,7 @@ func length(v Value) int64 {
 	case *rangeValue:
 		return v.len()
 	case *loop:
-		return int64(len(v.items))
+		return int64(v.n)
 	}
 	if s, ok := text(v); ok {
 		return int64(utf8.RuneCountInString(s))
@@ -291,6 +298,9 @@ func (m *machine) contains(c, x Value) bool {
 	}
 	switch c := c.(type) {
 	case *Dict:
+		if s, ok := x.(string); ok {
+			return c.findText(s) >= 0
+		}
 		return c.find(mustKey(x)) >= 0
 	case *namespace, *loop, Func, *builtin, *boundMethod, *macro, bool, int64, float64, *big.Int, nil:
 		raise("TypeError", "argument of type '%s' is not iterable", typeName(c))
