@@ -10,6 +10,7 @@ import (
 	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/httpapi"
 	"turnlog.dev/recorder"
+	"turnlog.dev/schema/journal/jet"
 )
 
 // Check reports all faults of a configuration: its own, and those that each
@@ -57,6 +58,7 @@ func httpConfig(cfg config.Config) httpapi.Config {
 func recorderConfig(cfg config.Config) (recorder.Config, error) {
 	c := recorder.DefaultConfig()
 	c.Worker.CacheBytes = cfg.Recorder.CacheBytes
+	c.Worker.AtOnce = cfg.Log.Durability == string(jet.Single)
 	if text := cfg.Recorder.Policy; text != "" {
 		if err := json.Unmarshal([]byte(text), &c.Worker.Policy); err != nil {
 			return c, fmt.Errorf("config: recorder.policy: %w", err)

@@ -24,6 +24,10 @@ type Config struct {
 	Batch int
 	// Lanes is how many sessions are folded and appended at the same time.
 	Lanes int
+	// AtOnce appends what follows from a batch of entries at once, if the
+	// trajectory journal is a journal.Batcher: many times faster where every
+	// append waits for a disk, slower where none does.
+	AtOnce bool
 	// CacheBytes bounds the memory of sessions besides those of each
 	// partition's last batch. What falls out is read again when it is needed.
 	CacheBytes int

@@ -121,7 +121,8 @@ func (p *partition) fetch(ctx context.Context, sub journal.Subscription) (batch 
 	return batch, err
 }
 
-// handle folds a batch, each session in a lane of its own.
+// handle folds a batch, each session in a lane of its own, and appends what
+// follows: at once, or event by event.
 func (p *partition) handle(ctx context.Context, batch []journal.Delivery) error {
 	slow := time.AfterFunc(p.w.cfg.StallAfter, func() {
 		p.w.log.Warn("batch takes long", "partition", p.id, "entries", len(batch))
@@ -139,8 +140,12 @@ func (p *partition) handle(ctx context.Context, batch []journal.Delivery) error 
 		}
 		lanes[d.Session] = append(lanes[d.Session], d)
 	}
+	left := order
+	if p.w.batcher != nil && len(batch) >= worthwhile {
+		left = p.together(ctx, order, lanes)
+	}
 	var g errgroup.Group
-	for _, s := range order {
+	for _, s := range left {
 		p.w.lanes <- struct{}{}
 		g.Go(func() error {
 			defer func() { <-p.w.lanes }()

@@ -31,6 +31,9 @@ type session struct {
 	// the dead letters.
 	broken error
 
+	// gathered is set while the updates of a batch are appended at once.
+	gathered *gathered
+
 	// reread is set once the state has been dropped: there is a record.
 	reread bool
 
@@ -251,6 +254,11 @@ func (s *session) park(ctx context.Context, d journal.Delivery) error {
 // session does not end where it should.
 func (s *session) append(ctx context.Context, id string, e journal.Entry, u *event.TrajectoryUpdate) error {
 	ev := s.state.Event(id, e, u)
+	if s.gathered != nil {
+		s.gathered.events = append(s.gathered.events, ev)
+		s.gathered.updates = append(s.gathered.updates, u)
+		return nil
+	}
 	var tip journal.Tip
 	err := s.w.retry(ctx, "append trajectory", func() (err error) {
 		tip, err = s.w.deps.Trajectories.Append(ctx, s.out, ev)
@@ -266,11 +274,16 @@ func (s *session) append(ctx context.Context, id string, e journal.Entry, u *eve
 		return errMoved
 	}
 	s.out = tip
+	s.appended(u)
+	return nil
+}
+
+// appended takes note of an update that is in the log.
+func (s *session) appended(u *event.TrajectoryUpdate) {
 	s.changed = true
 	s.notable = s.notable || notable(u)
 	s.w.meter.count(u)
 	s.w.deps.Fault(PointAppended)
-	return nil
 }
 
 // notable updates change what the registry must not miss.
@@ -285,6 +298,9 @@ func notable(u *event.TrajectoryUpdate) bool {
 }
 
 func (s *session) deadLetter(ctx context.Context, l deadletter.Letter) error {
+	if s.gathered != nil {
+		return errSingly
+	}
 	err := s.w.retry(ctx, "dead letter", func() error { return s.w.deps.DeadLetters.Put(ctx, l) })
 	if err != nil {
 		return fmt.Errorf("recorder: %w", err)

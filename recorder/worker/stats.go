@@ -19,6 +19,9 @@ type Stats struct {
 	// sessions read again from the log, Retries calls that failed and were
 	// made again, Stalls subscriptions that were replaced.
 	Conflicts, Rebuilds, Retries, Stalls uint64
+	// Batches counts batches that were appended at once, Splits those that were
+	// refused, or lost their answer, and were appended one by one instead.
+	Batches, Splits uint64
 	// Sealed counts sessions, Unbalanced those whose ledger does not add up.
 	Sealed, Unbalanced uint64
 	// Ledger sums the ledgers of all sealed sessions.

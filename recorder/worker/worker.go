@@ -39,6 +39,7 @@ type Worker struct {
 	log      *slog.Logger
 	meter    *meter
 	versions *versions
+	batcher  journal.Batcher // nil: appends go one by one
 	lanes    chan struct{}
 	cached   atomic.Int64 // bytes held by all partitions
 }
@@ -57,7 +58,12 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 	if deps.Fault == nil {
 		deps.Fault = func(Point) {}
 	}
+	var batcher journal.Batcher
+	if cfg.AtOnce {
+		batcher, _ = deps.Trajectories.(journal.Batcher)
+	}
 	return &Worker{
+		batcher:  batcher,
 		cfg:      cfg,
 		deps:     deps,
 		log:      deps.Logger,

@@ -54,6 +54,18 @@ func random(n int) []*sessiontest.Session {
 	return out
 }
 
+// crowd is random sessions, most of them of one partition, so that batches of
+// it are large.
+func crowd(n int) (out []*sessiontest.Session) {
+	for i := 0; len(out) < n; i++ {
+		id := fmt.Sprintf("session-%d", i)
+		if journal.PartitionOf(id) == 7 || len(out) < n/4 {
+			out = append(out, sessiontest.Random(id, uint64(len(out))))
+		}
+	}
+	return out
+}
+
 // distinct counts the events with an id of their own.
 func distinct(sessions []*sessiontest.Session) int {
 	n := 0
@@ -84,6 +96,7 @@ func recorded(t *testing.T, j journal.Journal, sessions []*sessiontest.Session) 
 // bubble.
 type rig struct {
 	t        *testing.T
+	atOnce   bool // workers append whole batches
 	sessions []*sessiontest.Session
 	turns    *mem.Journal
 	out      *mem.Journal
@@ -126,6 +139,9 @@ func config(group string) worker.Config {
 func (r *rig) run(group string, deps worker.Deps, change func(*worker.Config)) worker.Stats {
 	r.t.Helper()
 	cfg := config(group)
+	if r.atOnce {
+		cfg.AtOnce, cfg.Batch = true, 20
+	}
 	if change != nil {
 		change(&cfg)
 	}
@@ -141,6 +157,16 @@ func (r *rig) run(group string, deps worker.Deps, change func(*worker.Config)) w
 		require.ErrorIs(r.t, err, journal.ErrClosed)
 	}
 	return w.Stats()
+}
+
+// lag is how many entries a group has not acknowledged.
+func (r *rig) lag(group string) (n uint64) {
+	for p := range journal.Partitions {
+		k, err := r.turns.Pending(r.t.Context(), p, group)
+		require.NoError(r.t, err)
+		n += k
+	}
+	return n
 }
 
 func (r *rig) requireSame() {
@@ -190,6 +216,13 @@ func (p powered) Append(ctx context.Context, tip journal.Tip, ev *event.Event) (
 	return p.Journal.Append(ctx, tip, ev)
 }
 
+func (p powered) AppendAll(ctx context.Context, partition int, list []journal.Continuation) ([]journal.Tip, error) {
+	if err := p.plug.check(); err != nil {
+		return nil, err
+	}
+	return p.Journal.(journal.Batcher).AppendAll(ctx, partition, list)
+}
+
 func (p powered) Subscribe(ctx context.Context, partition int, o journal.SubscribeOptions) (journal.Subscription, error) {
 	s, err := p.Journal.Subscribe(ctx, partition, o)
 	return poweredSubscription{s, p.plug}, err
@@ -225,43 +258,58 @@ func poisoned() *sessiontest.Session {
 }
 
 func TestAWorkerKilledAtAnyPointLeavesTheSameStream(t *testing.T) {
-	for _, point := range worker.Points {
-		for nth := 1; nth <= 40; nth += 3 {
-			t.Run(fmt.Sprintf("%s %d", point, nth), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					r := newRig(t, append(random(12), poisoned())...)
-					for kills := range 60 {
-						p := &plug{}
-						deps := r.deps(powered{r.out, p})
-						deps.Turns = powered{r.turns, p}
-						var mu sync.Mutex
-						passed := 0
-						deps.Fault = func(at worker.Point) {
-							mu.Lock()
-							defer mu.Unlock()
-							if passed++; at == point && passed >= nth+kills {
-								p.pull()
-							}
-						}
-						r.run("recorder", deps, nil)
-						if p.check() == nil {
-							break
-						}
-					}
-					// The last one lives.
-					r.run("recorder", r.deps(r.out), nil)
-					r.requireSame()
+	for _, how := range []string{"one by one", "at once"} {
+		for _, point := range worker.Points {
+			for nth := 1; nth <= 40; nth += 3 {
+				t.Run(fmt.Sprintf("%s %s %d", how, point, nth), func(t *testing.T) {
+					killedAt(t, how == "at once", point, nth)
 				})
-			})
+			}
 		}
 	}
 }
 
+// killedAt kills workers at a point, again and again.
+func killedAt(t *testing.T, atOnce bool, point worker.Point, nth int) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, append(crowd(12), poisoned())...)
+		r.atOnce = atOnce
+		for kills := range 60 {
+			p := &plug{}
+			deps := r.deps(powered{r.out, p})
+			deps.Turns = powered{r.turns, p}
+			var mu sync.Mutex
+			passed := 0
+			deps.Fault = func(at worker.Point) {
+				mu.Lock()
+				defer mu.Unlock()
+				if passed++; at == point && passed >= nth+kills {
+					p.pull()
+				}
+			}
+			r.run("recorder", deps, nil)
+			if p.check() == nil {
+				break
+			}
+		}
+		// The last one lives.
+		r.run("recorder", r.deps(r.out), nil)
+		r.requireSame()
+		require.Zero(t, r.lag("recorder"))
+	})
+}
+
 func TestAZombieChangesNothing(t *testing.T) {
-	for _, point := range []worker.Point{worker.PointFetched, worker.PointFolded, worker.PointAppended} {
-		t.Run(string(point), func(t *testing.T) {
+	for n, point := range slices.Repeat([]worker.Point{worker.PointFetched, worker.PointFolded, worker.PointAppended}, 2) {
+		atOnce := n >= 3
+		t.Run(fmt.Sprint(point, " at once ", atOnce), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, random(8)...)
+				r := newRig(t, crowd(8)...)
+				r.atOnce = atOnce
+				cfg := config("recorder")
+				if cfg.AtOnce = atOnce; atOnce {
+					cfg.Batch = 20
+				}
 				ctx, cancel := context.WithCancel(t.Context())
 				// The first worker freezes at the point, in every lane.
 				frozen := make(chan struct{})
@@ -274,7 +322,7 @@ func TestAZombieChangesNothing(t *testing.T) {
 						<-frozen
 					}
 				}
-				zombie, err := worker.New(config("recorder"), deps)
+				zombie, err := worker.New(cfg, deps)
 				require.NoError(t, err)
 				done := make(chan error, 1)
 				go func() { done <- zombie.Run(ctx) }()
@@ -428,6 +476,54 @@ func TestEverythingDeliveredAgainIsSkipped(t *testing.T) {
 	})
 }
 
+func TestABatchIsAppendedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, crowd(12)...)
+		r.atOnce = true
+		counted := &counting{Journal: r.out}
+		stats := r.run("recorder", r.deps(counted), func(c *worker.Config) { c.Batch = 1000 })
+		r.requireSame()
+		require.NotZero(t, stats.Batches)
+		require.Zero(t, stats.Splits)
+		require.Less(t, counted.singles, uint64(20), "what a batch holds is not appended by itself")
+		require.Equal(t, uint64(distinct(r.sessions)), stats.Updates)
+	})
+}
+
+// A batch that the log finds too large is halved until it fits.
+func TestABatchThatIsTooLargeIsHalved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, crowd(12)...)
+		r.atOnce = true
+		counted := &counting{Journal: r.out, most: 3}
+		stats := r.run("recorder", r.deps(counted), func(c *worker.Config) { c.Batch = 1000 })
+		r.requireSame()
+		require.Greater(t, stats.Batches, uint64(3))
+	})
+}
+
+// counting counts appends, and takes no batch of more sessions than most.
+type counting struct {
+	*mem.Journal
+	most    int
+	singles uint64
+	mu      sync.Mutex
+}
+
+func (c *counting) Append(ctx context.Context, tip journal.Tip, ev *event.Event) (journal.Tip, error) {
+	c.mu.Lock()
+	c.singles++
+	c.mu.Unlock()
+	return c.Journal.Append(ctx, tip, ev)
+}
+
+func (c *counting) AppendAll(ctx context.Context, p int, list []journal.Continuation) ([]journal.Tip, error) {
+	if c.most > 0 && len(list) > c.most {
+		return nil, journal.ErrTooLarge
+	}
+	return c.Journal.AppendAll(ctx, p, list)
+}
+
 func TestAWorkerWithoutMemoryReadsSessionsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sessions []*sessiontest.Session
@@ -445,10 +541,16 @@ func TestAWorkerWithoutMemoryReadsSessionsAgain(t *testing.T) {
 }
 
 func TestABrokenLogIsWaitedFor(t *testing.T) {
-	for seed := range uint64(6) {
+	splits := uint64(0)
+	defer func() { require.NotZero(t, splits, "no batch was ever lost") }()
+	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, append(random(12), poisoned())...)
+				r := newRig(t, append(crowd(12), poisoned())...)
+				cfg := config("recorder")
+				if cfg.AtOnce = seed%2 == 1; cfg.AtOnce {
+					cfg.Batch = 20
+				}
 				faults := journaltest.Faults{
 					Seed: seed, Drop: .1, LoseAck: .1, Duplicate: .1, Reorder: .3, Unavailable: .1,
 					Delay: .3, MaxDelay: 50 * time.Millisecond,
@@ -456,30 +558,23 @@ func TestABrokenLogIsWaitedFor(t *testing.T) {
 				deps := r.deps(journaltest.NewFaulty(r.out, faults))
 				deps.Turns = journaltest.NewFaulty(r.turns, faults)
 				deps.DeadLetters = deadletter.New(journaltest.NewFaulty(r.letters, faults))
-				complete := make(chan struct{})
-				var mu sync.Mutex
-				n := distinct(r.sessions)
-				left := n
-				deps.Fault = func(at worker.Point) {
-					mu.Lock()
-					defer mu.Unlock()
-					if at == worker.PointAppended {
-						if left--; left == 0 {
-							close(complete)
-						}
-					}
-				}
-				w, err := worker.New(config("recorder"), deps)
+				w, err := worker.New(cfg, deps)
 				require.NoError(t, err)
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error, 1)
 				go func() { done <- w.Run(ctx) }()
-				<-complete
+				for r.lag("recorder") > 0 {
+					time.Sleep(time.Second) // the bubble's
+				}
 				synctest.Wait()
 				cancel()
 				require.NoError(t, <-done)
 				r.requireSame()
 				require.NotZero(t, w.Stats().Retries)
+				if cfg.AtOnce {
+					require.NotZero(t, w.Stats().Batches)
+					splits += w.Stats().Splits
+				}
 			})
 		})
 	}

@@ -52,14 +52,14 @@ func (l logs) open(tb testing.TB, tenant string, kind jet.Kind) *jet.Log {
 }
 
 // write appends whole sessions, some at a time.
-func write(tb testing.TB, turns journal.Journal, sessions int, make func(n int) *sessiontest.Session) {
+func write(tb testing.TB, turns journal.Journal, sessions int, session func(n int) *sessiontest.Session) {
 	const writers = 16
-	errs := newErrs(writers)
+	errs := make(chan error, writers)
 	for w := range writers {
 		go func() {
 			for n := w; n < sessions; n += writers {
 				var tip journal.Tip
-				for _, ev := range make(n).Events {
+				for _, ev := range session(n).Events {
 					var err error
 					if tip, err = turns.Append(context.Background(), tip, ev); err != nil {
 						errs <- err
@@ -74,8 +74,6 @@ func write(tb testing.TB, turns journal.Journal, sessions int, make func(n int) 
 		require.NoError(tb, <-errs)
 	}
 }
-
-func newErrs(n int) chan error { return make(chan error, n) }
 
 // BenchmarkRecorder is a worker that records sessions of 20 turns, from the
 // turn stream into the trajectory stream, registry and acknowledgements
@@ -95,7 +93,7 @@ func BenchmarkRecorder(b *testing.B) {
 					n++
 					into := filling.open(b, fmt.Sprint("out", n), jet.Trajectories)
 					began := cpuTime()
-					record(b, filling, into, fmt.Sprint("group", n), size.sessions)
+					record(b, mode, filling, into, fmt.Sprint("group", n), size.sessions)
 					spent += cpuTime() - began
 				}
 				turns := float64(n * size.sessions * length)
@@ -111,9 +109,9 @@ func BenchmarkRecorder(b *testing.B) {
 
 // record lets a fresh group record all sessions, until they are sealed and
 // everything is acknowledged.
-func record(b *testing.B, l logs, into journal.Journal, group string, sessions int) {
+func record(b *testing.B, mode natsd.Mode, l logs, into journal.Journal, group string, sessions int) {
 	cfg := worker.DefaultConfig()
-	cfg.Group = group
+	cfg.Group, cfg.AtOnce = group, mode == natsd.Single
 	w, err := worker.New(cfg, worker.Deps{
 		Turns: l.turns, Trajectories: into, DeadLetters: deadletter.New(l.deadLetters), Registry: l.registry,
 	})
