@@ -15,6 +15,7 @@ import (
 
 	"turnlog.dev/schema/event"
 	"turnlog.dev/tokenizer"
+	"turnlog.dev/tokenizer/parse"
 )
 
 // Engine is one replica of an inference server. All methods are safe for
@@ -83,18 +84,31 @@ type Sampling struct {
 	Seed              *int64
 	Stop              []string
 	StopTokens        []uint32
+	// LogitBias is added to the logits of ids, in their order.
+	LogitBias []Bias
+}
+
+// Bias is what is added to the logit of one id.
+type Bias struct {
+	ID    uint32
+	Value float64
 }
 
 // Grammar is a constraint that the engine enforces.
 type Grammar struct {
-	Kind  string // json_object, json_schema, regex, ebnf
+	Kind  string // json_object, json_schema, regex, ebnf, gbnf, tool_choice
 	Value string
+	// Pattern is what kind tool_choice asks for.
+	Pattern *parse.Pattern
+	// Thinking is what may, or has to, come before; nil is nothing. The kinds
+	// regex, ebnf and gbnf say so themselves.
+	Thinking *parse.Pattern
 }
 
 // Chunk is a run of sampled tokens.
 type Chunk struct {
 	IDs []uint32
-	// Logprobs are as many as IDs, or none at all.
+	// Logprobs are as many as IDs, or none at all; see Report.Logprobs.
 	Logprobs []float32
 	// Text and Reasoning are parts of the answer's text, from engines that
 	// return no ids. Calls of tools are in Report.Message only.
@@ -119,6 +133,12 @@ type Report struct {
 	// Message is the answer as a message object in OpenAI's chat form, from
 	// engines that parse it themselves; nil from all others.
 	Message []byte
+	// Logprobs, if any, are those of all ids, in place of what the chunks had:
+	// some became known only afterwards.
+	Logprobs []float32
+	// Discarded are ids that were sampled and are not part of the answer; see
+	// llamacpp.
+	Discarded []uint32
 	// FirstToken is when the first chunk arrived.
 	FirstToken time.Time
 }

@@ -35,6 +35,9 @@ type Format struct {
 	marks []string
 	// block reads a block of calls.
 	block func(*block) []Call
+	// shape is how calls are asked for; nil where a grammar cannot do so exactly,
+	// since it has no tokens inside arguments.
+	shape *shape
 	// harmony is its own machine.
 	harmony bool
 }

@@ -22,6 +22,10 @@ var (
 	Hermes = Format{
 		Name: "hermes", ThinkOpen: "<think>", ThinkClose: "</think>", Thinking: "\n",
 		CallOpen: "<tool_call>", CallClose: "</tool_call>", Joint: "\n", block: hermes,
+		shape: &shape{
+			call: []string{"<tool_call>", "\n{\"name\": ", holeQuoted, ", \"arguments\": ", holeArguments, "}\n", "</tool_call>"},
+			join: "\n",
+		},
 	}
 
 	// QwenXML:
@@ -38,6 +42,10 @@ var (
 	QwenXML = Format{
 		Name: "qwen_xml", ThinkOpen: "<think>", ThinkClose: "</think>", Thinking: space, CallEndsThinking: true,
 		CallOpen: "<tool_call>", CallClose: "</tool_call>", Trims: true, block: qwenXML,
+		shape: &shape{
+			call: []string{"<tool_call>", "\n<function=", holeName, ">\n", holeArguments, "\n</function>\n", "</tool_call>"},
+			join: "\n", style: QwenTags,
+		},
 	}
 
 	// GLM:
@@ -64,6 +72,11 @@ var (
 	MiniMax = Format{
 		Name: "minimax", ThinkOpen: "<think>", ThinkClose: "</think>", Thinking: "\n",
 		CallOpen: "<minimax:tool_call>", CallClose: "</minimax:tool_call>", Joint: "\n", block: minimax,
+		shape: &shape{
+			open:  []string{"<minimax:tool_call>", "\n"},
+			call:  []string{"<invoke name=\"", holeName, "\">\n", holeArguments, "\n</invoke>\n"},
+			close: []string{"</minimax:tool_call>"}, style: MiniMaxTag,
+		},
 	}
 
 	// DeepSeekV3, with a fenced block of JSON for each call:
@@ -74,12 +87,14 @@ var (
 	//	```<｜tool▁call▁end｜><｜tool▁calls▁end｜>
 	//
 	// DeepSeek V3 and R1.
-	DeepSeekV3 = deepSeek("deepseek_v3", "\n", deepSeekFenced)
+	DeepSeekV3 = deepSeek("deepseek_v3", "\n", deepSeekFenced,
+		"<｜tool▁call▁begin｜>", "function", "<｜tool▁sep｜>", holeName, "\n```json\n", holeArguments, "\n```", "<｜tool▁call▁end｜>")
 
 	// DeepSeekV31 has neither the word "function" nor the fence:
 	//
 	//	<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>…<｜tool▁sep｜>{…}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
-	DeepSeekV31 = deepSeek("deepseek_v31", "", deepSeekPlain)
+	DeepSeekV31 = deepSeek("deepseek_v31", "", deepSeekPlain,
+		"<｜tool▁call▁begin｜>", holeName, "<｜tool▁sep｜>", holeArguments, "<｜tool▁call▁end｜>")
 
 	// DeepSeekV32:
 	//
@@ -102,11 +117,21 @@ var (
 		Name: "kimi", ThinkOpen: "<think>", ThinkClose: "</think>", CallEndsThinking: true,
 		CallOpen: "<|tool_calls_section_begin|>", CallClose: "<|tool_calls_section_end|>", block: kimi,
 		marks: []string{"<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"},
+		shape: &shape{
+			open: []string{"<|tool_calls_section_begin|>"},
+			call: []string{
+				"<|tool_call_begin|>", "functions.", holeName, ":", holeNumber, "<|tool_call_argument_begin|>", holeArguments, "<|tool_call_end|>",
+			},
+			close: []string{"<|tool_calls_section_end|>"},
+		},
 	}
 
 	// Llama 3: the whole reply is {"name": "…", "parameters": {…}}, or several
 	// with a semicolon between them, possibly behind <|python_tag|>.
-	Llama = Format{Name: "llama", CallOpen: "<|python_tag|>", Bare: true, block: llama}
+	Llama = Format{
+		Name: "llama", CallOpen: "<|python_tag|>", Bare: true, block: llama,
+		shape: &shape{call: []string{"{\"name\": ", holeQuoted, ", \"parameters\": ", holeArguments, "}"}, join: "; "},
+	}
 
 	// Mistral: [TOOL_CALLS] and a list of {"name": …, "arguments": …, "id": …},
 	// or for each call [TOOL_CALLS]…[CALL_ID]…[ARGS]{…}, with [CALL_ID] in some
@@ -280,11 +305,12 @@ func dsml(b *block) (calls []Call) {
 	return calls
 }
 
-func deepSeek(name, thinking string, call func(*block) (Call, bool)) Format {
+func deepSeek(name, thinking string, call func(*block) (Call, bool), shaped ...string) Format {
 	return Format{
 		Name: name, ThinkOpen: "<think>", ThinkClose: "</think>", Thinking: thinking,
 		CallOpen: "<｜tool▁calls▁begin｜>", CallClose: "<｜tool▁calls▁end｜>",
 		marks: []string{"<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"},
+		shape: &shape{open: []string{"<｜tool▁calls▁begin｜>"}, call: shaped, close: []string{"<｜tool▁calls▁end｜>"}},
 		block: func(b *block) (calls []Call) {
 			for b.space(); b.rest != ""; b.space() {
 				if !b.take("<｜tool▁call▁begin｜>") {

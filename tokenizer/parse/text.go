@@ -63,6 +63,16 @@ func (v *vocabulary) mark(s string) string {
 	return s
 }
 
+// id is the id of a mark that is one token.
+func (v *vocabulary) id(spelled string) (uint32, bool) {
+	for id, n := range v.marks {
+		if v.spell[n] == spelled {
+			return id, true
+		}
+	}
+	return 0, false
+}
+
 // text spells the marks in s out.
 func (v *vocabulary) text(s string) string {
 	for i := range len(s) {

@@ -116,15 +116,29 @@ func (a *Assembler) StopTokens() []uint32 { return slices.Clone(a.stops) }
 
 // Parser returns a parser for the reply to p, the prompt of conversation c.
 func (a *Assembler) Parser(p Prompt, c message.Conversation) parse.Parser {
+	return a.grammar.Parser(parse.Options{
+		Prompt: a.end(p), Lead: a.lead, Tools: slices.Concat(c.Head.Tools, c.Deferred),
+	})
+}
+
+// end is the text that a prompt ends with.
+func (a *Assembler) end(p Prompt) string {
 	var end []uint32
 	if n := len(p.Segments); n > 0 {
 		end = p.Segments[n-1].IDs
 	}
-	return a.grammar.Parser(parse.Options{
-		Prompt: a.m.Tokenizer.Decode(end[max(0, len(end)-promptEnd):]), Lead: a.lead,
-		Tools: slices.Concat(c.Head.Tools, c.Deferred),
-	})
+	return a.m.Tokenizer.Decode(end[max(0, len(end)-promptEnd):])
 }
+
+// Forced is the pattern of a reply that calls a tool of conversation c; see
+// parse.Grammar.Forced.
+func (a *Assembler) Forced(c message.Conversation, name string, single bool) (parse.Pattern, bool) {
+	return a.grammar.Forced(slices.Concat(c.Head.Tools, c.Deferred), name, single)
+}
+
+// Thoughts is the pattern of what comes before an answer to p; see
+// parse.Grammar.Thoughts.
+func (a *Assembler) Thoughts(p Prompt) *parse.Pattern { return a.grammar.Thoughts(a.end(p)) }
 
 // promptEnd is how many ids of a prompt a parser looks at: enough for an opened
 // or closed thinking and the white space behind it.

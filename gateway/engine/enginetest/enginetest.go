@@ -44,6 +44,9 @@ type Adapter struct {
 	AbortPath string
 	// Checked adapters know less before Check.
 	Checked bool
+	// Late adapters learn some logprobs when the answer is over: they are in the
+	// report.
+	Late bool
 	// Skip names faults that cannot be expressed on the wire.
 	Skip []mock.FaultKind
 }
@@ -137,8 +140,23 @@ type got struct {
 func (g *got) emit(c engine.Chunk) error {
 	g.ids = append(g.ids, c.IDs...)
 	g.logprobs = append(g.logprobs, c.Logprobs...)
+	for range len(c.IDs) - len(c.Logprobs) {
+		g.logprobs = append(g.logprobs, later)
+	}
 	g.chunks++
 	return nil
+}
+
+// later stands for a logprob that did not come with its id.
+const later = 1
+
+// generate collects a whole answer.
+func (g *got) generate(t *testing.T, e engine.Engine, req engine.Request) (engine.Report, error) {
+	report, err := e.Generate(t.Context(), req, g.emit)
+	if report.Logprobs != nil {
+		g.logprobs = report.Logprobs
+	}
+	return report, err
 }
 
 // isPrefix checks that what arrived is the beginning of what was sampled.
@@ -147,7 +165,11 @@ func (g *got) isPrefix(t *testing.T, sampled mock.Sampled) {
 	require.Len(t, g.logprobs, len(g.ids))
 	require.LessOrEqual(t, len(g.ids), len(sampled.Completion))
 	require.True(t, slices.Equal(g.ids, sampled.Completion[:len(g.ids)]))
-	require.True(t, slices.Equal(g.logprobs, sampled.Logprobs[:len(g.ids)]))
+	for i, f := range g.logprobs {
+		if f != later {
+			require.Equal(t, sampled.Logprobs[i], f)
+		}
+	}
 }
 
 func (s *suite) exact(t *testing.T) {
@@ -158,8 +180,11 @@ func (s *suite) exact(t *testing.T) {
 		for i := range 20 {
 			var g got
 			req := s.request(strings.Repeat("x ", i) + "please")
-			report, err := e.Generate(t.Context(), req, g.emit)
+			report, err := g.generate(t, e, req)
 			require.NoError(t, err)
+			if !s.Late {
+				require.Nil(t, report.Logprobs)
+			}
 			sampled := m.Journal().All()[i]
 			require.Equal(t, req.Prompt, sampled.Prompt)
 			require.Equal(t, sampled.Completion, g.ids)
@@ -430,7 +455,7 @@ func (s *suite) concurrent(t *testing.T) {
 		wg.Go(func() {
 			req := s.request("number " + strings.Repeat("I", i))
 			req.ID = "req-" + strings.Repeat("I", i)
-			_, err := e.Generate(t.Context(), req, answers[i].emit)
+			_, err := answers[i].generate(t, e, req)
 			require.NoError(t, err)
 		})
 	}

@@ -1,11 +1,14 @@
 // Package llamacpp speaks the /completion of llama.cpp's server with a prompt
 // of token ids.
 //
-// Written against the server in llama-cpp-python 0.3.36 (tools/server). Its
-// streams lose ids: of the tokens that make up one character only the last one
-// is sent. So the answer is taken whole. There, too, the tokens inside a
-// character, and those of a stop string, come without logprobs; these are asked
-// for afterwards, one by one, from the state that the server still has cached.
+// Written against the server in llama-cpp-python 0.3.36 (tools/server,
+// server-context.cpp and server-task.cpp). A stream there has one event for each
+// token, but none for a token that ends inside a character: only the count goes
+// up. Which tokens these were follows from the bytes, where one split of them
+// into tokens exists; where several do, the rest of the answer is asked for
+// again, whole. See stream.go. Their logprobs are asked for when the answer is
+// over, one by one, from the state that the server still has cached; see
+// rescore.go.
 //
 // The proof of the prompt is the number of its tokens. Logprobs are the model's
 // own, before temperature and truncation.
@@ -13,10 +16,9 @@ package llamacpp
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -39,6 +41,8 @@ type Engine struct {
 	// for. It is known after Check.
 	eos   atomic.Uint32
 	vocab atomic.Int64
+	// pieces are the parts of characters that are tokens; known after Check.
+	pieces atomic.Pointer[pieces]
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -52,31 +56,27 @@ func New(cfg Config) (*Engine, error) {
 	return &Engine{wire: c}, nil
 }
 
-// Generate implements engine.Engine. The answer is emitted as one chunk.
+// Generate implements engine.Engine.
 func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(engine.Chunk) error) (engine.Report, error) {
-	a := &answer{Tally: wire.NewTally(&req, emit)}
+	a := &answer{Tally: wire.NewTally(&req, emit), pieces: e.pieces.Load()}
 	a.Report.LogprobKind = event.LogprobKind_LOGPROB_KIND_RAW
-	if err := wire.CheckGrammar(req.Grammar, "json_object", "json_schema", "gbnf"); err != nil {
-		return a.Report, err
+	err := wire.CheckGrammar(req.Grammar, "json_object", "json_schema", "gbnf", "tool_choice")
+	if err == nil {
+		err = e.stream(ctx, &req, a)
 	}
-	data, err := e.wire.Call(ctx, http.MethodPost, "/completion", body(&req))
-	if err != nil {
-		return a.Report, err
+	if errors.Is(err, errAmbiguous) {
+		err = e.rest(ctx, req, a)
 	}
-	if err := a.read(data); err != nil {
-		return a.Report, err
+	if err == nil && a.missing && a.Report.FinishReason != "" {
+		a.Report.Logprobs, err = e.complete(ctx, &req, a)
 	}
-	logprobs, err := e.complete(ctx, &req, a)
-	if err != nil {
-		return a.Report, err
+	if err == nil {
+		err = a.Finish()
 	}
-	if err := a.EmitUnscored(engine.Chunk{IDs: a.ids, Logprobs: logprobs}); err != nil {
-		return a.Report, err
-	}
-	return a.Report, a.Finish()
+	return a.Report, err
 }
 
-func body(req *engine.Request) []byte {
+func body(req *engine.Request, stream bool) ([]byte, error) {
 	s := &req.Sampling
 	o := wire.NewObject(make([]byte, 0, 8*len(req.Prompt)+512))
 	o.IDs("prompt", req.Prompt)
@@ -99,103 +99,24 @@ func body(req *engine.Request) []byte {
 		o.Int("seed", int64(uint32(*s.Seed)))
 	}
 	o.Texts("stop", s.Stop)
-	if g := req.Grammar; g != nil {
-		switch g.Kind {
-		case "json_object":
-			o.Raw("json_schema", []byte(`{"type":"object"}`))
-		case "json_schema":
-			o.Raw("json_schema", []byte(g.Value))
-		case "gbnf":
-			o.Text("grammar", g.Value)
+	if len(s.LogitBias) > 0 {
+		list := []byte{'['}
+		for i, b := range s.LogitBias {
+			if i > 0 {
+				list = append(list, ',')
+			}
+			list = fmt.Appendf(list, "[%d,%g]", b.ID, b.Value)
 		}
+		o.Raw("logit_bias", append(list, ']'))
 	}
+	if err := constrain(o, req.Grammar); err != nil {
+		return nil, err
+	}
+	o.Bool("stream", stream)
 	o.Bool("return_tokens", true)
 	o.Int("n_probs", 1)
 	o.Bool("cache_prompt", true)
-	return o.End()
-}
-
-// answer is one answer while it is read.
-type answer struct {
-	*wire.Tally
-	ids []uint32
-	// scored are the logprobs that came, with the token that each is of.
-	scored []score
-}
-
-type score struct {
-	id      uint32
-	logprob float32
-}
-
-func (a *answer) read(data []byte) error {
-	var predicted, stop, word, truncated []byte
-	var err error
-	for k, v := range rawjson.Members(data) {
-		switch k {
-		case "tokens":
-			a.ids, err = wire.IDs(nil, v)
-		case "completion_probabilities":
-			err = a.scores(v)
-		case "tokens_predicted":
-			predicted = v
-		case "tokens_evaluated":
-			if err := a.CountPrompt(v); err != nil {
-				return err
-			}
-		case "timings":
-			if n, ok := rawjson.Get(v, "cache_n"); ok {
-				a.Report.CachedTokens, err = wire.Int(n)
-			}
-		case "stop_type":
-			stop = v
-		case "stopping_word":
-			word = v
-		case "truncated":
-			truncated = v
-		case "error":
-			return wire.EventError(v)
-		}
-		if err != nil {
-			return wire.Broken("%s: %v", k, err)
-		}
-	}
-	if len(a.ids) == 0 {
-		return wire.Broken("the answer has no tokens: the server is older than return_tokens, or this is not llama.cpp's /completion")
-	}
-	if n, err := wire.Int(predicted); err != nil || n != len(a.ids) {
-		return wire.Broken("tokens_predicted is %s but there are %d tokens", predicted, len(a.ids))
-	}
-	return a.finish(rawjson.Text(stop), rawjson.Text(word), string(truncated) == "true")
-}
-
-func (a *answer) scores(raw []byte) error {
-	for entry := range rawjson.Elements(raw) {
-		var s score
-		var err error
-		seen := false
-		for k, v := range rawjson.Members(entry) {
-			switch k {
-			case "id":
-				s.id, err = wire.ID(v)
-			case "logprob":
-				s.logprob, err = wire.Logprob(v)
-				// The server writes the lowest float for a probability of 0.
-				if err == nil && s.logprob == -math.MaxFloat32 {
-					err = wire.ErrNotFinite
-				}
-				seen = true
-			}
-			if err != nil {
-				return fmt.Errorf("entry %d: %w", len(a.scored), err)
-			}
-		}
-		if !seen {
-			return fmt.Errorf("entry %d has no logprob", len(a.scored))
-		}
-		a.scored = append(a.scored, s)
-	}
-	return nil
+	return o.End(), nil
 }
 
 func (a *answer) finish(stop, word string, truncated bool) error {
@@ -212,15 +133,6 @@ func (a *answer) finish(stop, word string, truncated bool) error {
 	}
 	if truncated && r.FinishReason != "length" {
 		return wire.Broken("the server dropped a part of the prompt: start it without --context-shift")
-	}
-	// Stop tokens cannot be named on this wire; the model's own end the answer.
-	// What came after another one was not asked for.
-	for i, id := range a.ids[:len(a.ids)-1] {
-		if slices.Contains(a.Request().Sampling.StopTokens, id) {
-			a.ids = a.ids[:i+1]
-			r.FinishReason, r.MatchedStop = "stop", fmt.Sprint(id)
-			break
-		}
 	}
 	return nil
 }
@@ -261,6 +173,7 @@ func (e *Engine) Check(ctx context.Context, tok tokenizer.Tokenizer) (engine.Inf
 	if err := wire.SameTokenizer(tok, ids, "tokens"); err != nil {
 		return info, err
 	}
+	e.pieces.Store(newPieces(tok))
 	if id, ok := tok.TokenID(eos); ok {
 		e.eos.Store(id)
 		e.vocab.Store(int64(tok.VocabSize()))

@@ -1,7 +1,11 @@
 package llamacpp
 
 import (
+	"fmt"
+	"io"
+	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,14 +15,18 @@ import (
 	"turnlog.dev/gateway/engine/mock"
 	"turnlog.dev/gateway/engine/wire"
 	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/message"
+	"turnlog.dev/schema/rawjson"
+	"turnlog.dev/tokenizer"
 	"turnlog.dev/tokenizer/demo"
+	"turnlog.dev/tokenizer/parse"
 )
 
 func TestTheContractOfAnEngine(t *testing.T) {
 	enginetest.Run(t, demo.Tokenizer(), enginetest.Adapter{
-		Kind: "llamacpp", Proof: event.PromptProof_PROMPT_PROOF_COUNT, Buffered: true, CountsTokens: true, Checked: true,
+		Kind: "llamacpp", Proof: event.PromptProof_PROMPT_PROOF_COUNT, CountsTokens: true, Checked: true, Late: true,
 		New:  func(c wire.Config) (engine.Engine, error) { return New(Config{c}) },
-		Skip: []mock.FaultKind{mock.Abort, mock.NoEnd, mock.MissingLogprob},
+		Skip: []mock.FaultKind{mock.Abort, mock.MissingLogprob},
 	})
 }
 
@@ -37,11 +45,18 @@ func TestALogprobThatTheServerLeftOutIsAskedForAgain(t *testing.T) {
 			req.Sampling.Stop = []string{stop}
 		}
 		var got engine.Chunk
-		_, err = e.Generate(t.Context(), req, func(c engine.Chunk) error { got = c; return nil })
+		chunks := 0
+		report, err := e.Generate(t.Context(), req, func(c engine.Chunk) error {
+			chunks++
+			got.IDs = append(got.IDs, c.IDs...)
+			return nil
+		})
 		require.NoError(t, err)
+		require.Greater(t, chunks, 5, "streamed")
 		sampled := m.Journal().All()[i]
 		require.Equal(t, sampled.Completion, got.IDs)
-		require.Equal(t, sampled.Logprobs, got.Logprobs)
+		require.Equal(t, sampled.Logprobs, report.Logprobs)
+		require.Empty(t, report.Discarded)
 	}
 }
 
@@ -65,4 +80,99 @@ func TestALogprobIsLaidOnlyWhereItsPlaceIsCertain(t *testing.T) {
 		}
 		require.Equal(t, c.missing, align(out, c.ids, scored), name)
 	}
+}
+
+func TestTokensThatTheBytesDoNotTellAreSampledAgainWhole(t *testing.T) {
+	var asked []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		asked = append(asked, string(b))
+		if len(asked) == 1 {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for _, data := range []string{
+				`{"content":"a","tokens":[5],"stop":false,"tokens_predicted":1,"tokens_evaluated":2,"completion_probabilities":[{"id":5,"logprob":-0.5}]}`,
+				`{"content":"` + "\ufffd" + `","tokens":[7],"stop":false,"tokens_predicted":3,"tokens_evaluated":2}`,
+			} {
+				_, _ = io.WriteString(w, "data: "+data+"\n\n")
+			}
+			return
+		}
+		_, _ = io.WriteString(w, `{"content":"b","tokens":[6],"stop":true,"stop_type":"limit","tokens_predicted":1,"tokens_evaluated":3,"truncated":false,"completion_probabilities":[{"id":6,"logprob":-0.25}]}`)
+	}))
+	defer srv.Close()
+	e, err := New(Config{wire.Config{URL: srv.URL}})
+	require.NoError(t, err)
+	e.pieces.Store(newPieces(demo.Tokenizer()))
+	var ids []uint32
+	report, err := e.Generate(t.Context(), engine.Request{Prompt: []uint32{1, 2}, RoutedFrom: -1, Sampling: engine.Sampling{MaxTokens: 4}},
+		func(c engine.Chunk) error { ids = append(ids, c.IDs...); return nil })
+	require.NoError(t, err)
+	require.Equal(t, []uint32{5, 6}, ids)
+	require.Equal(t, []float32{-0.5, -0.25}, report.Logprobs)
+	require.Equal(t, []uint32{7}, report.Discarded)
+	require.Equal(t, "length", report.FinishReason)
+	require.Equal(t, 2, report.PromptTokens)
+	require.Len(t, asked, 2)
+	require.Contains(t, asked[1], `"prompt":[1,2,5],"n_predict":3`)
+	require.Contains(t, asked[1], `"stream":false`)
+}
+
+// spelled is a tokenizer of which only the bytes of tokens matter.
+type spelled struct {
+	tokenizer.Tokenizer
+	tokens []string
+}
+
+func (s spelled) VocabSize() int { return len(s.tokens) }
+
+func (s spelled) AppendBytes(dst []byte, id uint32) ([]byte, bool) {
+	return append(dst, s.tokens[id]...), true
+}
+
+func TestLeftOutTokensFollowFromTheBytesOrAreNotGuessed(t *testing.T) {
+	const face = "\xf0\x9f\x98\x82"
+	p := newPieces(spelled{tokens: []string{"\xf0", "\x9f", "\x98", "\x82", "\xf0\x9f", "\x98\x82", " \xf0\x9f", "a"}})
+	require.Equal(t, []uint32{4, 2}, p.between(face, 2, 3), "two before the last: \\xf0\\x9f, \\x98")
+	require.Equal(t, []uint32{0, 1, 2}, p.between(face, 3, 3))
+	require.Equal(t, []uint32{6}, p.between(" "+face, 1, 5))
+	require.Nil(t, p.between(face, 1, 3), "no one token is \\xf0\\x9f\\x98")
+	require.Nil(t, p.between(face, 1, 7), "the last token is of another text")
+	require.Nil(t, p.between("\ufffd", 1, 3), "bytes that JSON could not carry")
+	two := newPieces(spelled{tokens: []string{"\xf0", "\x9f", "\x98", "\x82", "\xf0\x9f", "\x9f\x98"}})
+	require.Nil(t, two.between(face, 2, 3), "\\xf0\\x9f, \\x98 or \\xf0, \\x9f\\x98")
+	require.Nil(t, newPieces(spelled{tokens: []string{"\xf0", "\xf0", "\x9f\x98\x82"}}).between(face, 1, 2), "two ids of one spelling")
+}
+
+func TestAForcedCallIsAGrammarOfTokens(t *testing.T) {
+	var asked string
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		asked = string(b)
+	}))
+	defer srv.Close()
+	e, err := New(Config{wire.Config{URL: srv.URL}})
+	require.NoError(t, err)
+	tools, err := message.ParseTools([]byte(`[{"type":"function","function":{"name":"look","parameters":{"type":"object"}}}]`))
+	require.NoError(t, err)
+	g := parse.Bind(parse.Hermes, demo.Tokenizer(), nil)
+	call, ok := g.Forced(tools, "look", true)
+	require.True(t, ok)
+	id := func(s string) string {
+		n, ok := demo.Tokenizer().TokenID(s)
+		require.True(t, ok, s)
+		return fmt.Sprintf("<[%d]>", n)
+	}
+	req := engine.Request{Prompt: []uint32{1}, RoutedFrom: -1, Grammar: &engine.Grammar{Kind: "tool_choice", Pattern: &call, Thinking: g.Thoughts("<think>\n")}}
+	_, _ = e.Generate(t.Context(), req, func(engine.Chunk) error { return nil })
+	text, _ := rawjson.Get([]byte(asked), "grammar")
+	rule, _, _ := strings.Cut(rawjson.Text(text), "\n")
+	require.Equal(t, strings.Join(strings.Fields(`root ::= ( !CLOSE* CLOSE [ \n]{0,4} ) ( ( CALL "\n{\"name\": \"look\", \"arguments\": " object "}\n" END ) )`), " "),
+		strings.Join(strings.Fields(strings.NewReplacer(id("</think>"), "CLOSE", id("<tool_call>"), "CALL", id("</tool_call>"), "END").Replace(rule)), " "))
+
+	call, ok = parse.Bind(parse.QwenXML, demo.Tokenizer(), nil).Forced(tools, "", false)
+	require.True(t, ok)
+	req.Grammar = &engine.Grammar{Kind: "tool_choice", Pattern: &call}
+	_, err = e.Generate(t.Context(), req, func(engine.Chunk) error { return nil })
+	require.Equal(t, engine.Refused, engine.ClassOf(err))
+	require.ErrorContains(t, err, "tags; use tool_choice auto")
 }

@@ -24,9 +24,10 @@ func (s *Server) llamaRoutes() {
 	}))
 }
 
-// llama is the wire of llama.cpp's /completion, not streamed. As the real one
-// does, it leaves out the logprobs of tokens that end inside a character, and
-// as many at the end as a stop string has tokens.
+// llama is the wire of llama.cpp's /completion. As the real one does, it sends
+// no event for a token that ends inside a character, and in a whole answer
+// leaves out the logprobs of such tokens and as many at the end as a stop string
+// has tokens.
 type llama struct{ s *Server }
 
 func (f llama) parse(body []byte) (c call, err error) {
@@ -47,6 +48,8 @@ func (f llama) parse(body []byte) (c call, err error) {
 			c.scores = string(v) != "0"
 		case "return_tokens":
 			c.showIDs = isTrue(v)
+		case "stream":
+			c.stream = isTrue(v)
 		case "stop":
 			c.stop, err = stopStrings(v)
 		case "seed":
@@ -61,7 +64,51 @@ func (f llama) parse(body []byte) (c call, err error) {
 	return c, nil
 }
 
-func (f llama) chunk(dst []byte, a *answer, _, _ int) []byte { return f.whole(dst, a) }
+// chunk writes one event for each token, but for those that end inside a
+// character, and the final one.
+func (f llama) chunk(dst []byte, a *answer, from, to int) []byte {
+	var text []byte
+	for i := range a.ids[:to] {
+		if a.ids[i] != f.s.stop {
+			text, _ = f.s.tok.AppendBytes(text, a.ids[i])
+		}
+		if !utf8.Valid(text) {
+			continue
+		}
+		if i >= from {
+			dst = append(f.token(append(dst, "data: "...), a, i, string(text)), "\n\n"...)
+		}
+		text = text[:0]
+	}
+	if to < len(a.ids) {
+		return dst
+	}
+	dst = append(dst, `data: {"index":0,"content":"","tokens":[]`...)
+	return append(f.end(dst, a), "}\n\n"...)
+}
+
+func (f llama) token(dst []byte, a *answer, i int, text string) []byte {
+	dst = rawjson.AppendText(append(dst, `{"index":0,"content":`...), text)
+	if a.fault.Kind != NoIDs {
+		dst = a.appendIDs(append(dst, `,"tokens":`...), i, i+1)
+	} else {
+		dst = append(dst, `,"tokens":[]`...)
+	}
+	dst = append(dst, `,"stop":false,"id_slot":0`...)
+	dst = strconv.AppendInt(append(dst, `,"tokens_predicted":`...), int64(i+1), 10)
+	dst = f.evaluated(dst, a)
+	if list := a.scored(i, i+1); a.scores && len(list) > 0 {
+		dst = append(f.entry(append(dst, `,"completion_probabilities":[`...), a, i), ']')
+	}
+	return append(dst, '}')
+}
+
+func (llama) evaluated(dst []byte, a *answer) []byte {
+	if a.fault.Kind == NoPromptEcho {
+		return dst
+	}
+	return strconv.AppendInt(append(dst, `,"tokens_evaluated":`...), int64(a.promptCount()), 10)
+}
 
 func (f llama) whole(dst []byte, a *answer) []byte {
 	dst = rawjson.AppendText(append(dst, `{"index":0,"content":`...), a.text)
@@ -70,22 +117,7 @@ func (f llama) whole(dst []byte, a *answer) []byte {
 	} else {
 		dst = append(dst, `,"tokens":[]`...)
 	}
-	dst = rawjson.AppendText(append(dst, `,"id_slot":0,"stop":true,"model":`...), f.s.cfg.Model)
-	dst = strconv.AppendInt(append(dst, `,"tokens_predicted":`...), int64(a.count(len(a.ids))), 10)
-	if a.fault.Kind != NoPromptEcho {
-		dst = strconv.AppendInt(append(dst, `,"tokens_evaluated":`...), int64(a.promptCount()), 10)
-	}
-	stop := "limit"
-	switch {
-	case a.matched != "":
-		stop = "word"
-	case a.byToken:
-		stop = "eos"
-	}
-	dst = rawjson.AppendText(append(dst, `,"truncated":false,"stop_type":`...), stop)
-	dst = rawjson.AppendText(append(dst, `,"stopping_word":`...), a.matched)
-	dst = strconv.AppendInt(append(dst, `,"timings":{"cache_n":`...), int64(a.cached), 10)
-	dst = append(dst, '}')
+	dst = f.end(dst, a)
 	if a.scores && a.fault.Kind != NoLogprobs {
 		dst = append(dst, `,"completion_probabilities":[`...)
 		for n, i := range f.scored(a) {
@@ -96,6 +128,24 @@ func (f llama) whole(dst []byte, a *answer) []byte {
 		}
 		dst = append(dst, ']')
 	}
+	return append(dst, '}')
+}
+
+// end writes what the last event and a whole answer say at the end.
+func (f llama) end(dst []byte, a *answer) []byte {
+	dst = rawjson.AppendText(append(dst, `,"id_slot":0,"stop":true,"model":`...), f.s.cfg.Model)
+	dst = strconv.AppendInt(append(dst, `,"tokens_predicted":`...), int64(a.count(len(a.ids))), 10)
+	dst = f.evaluated(dst, a)
+	stop := "limit"
+	switch {
+	case a.matched != "":
+		stop = "word"
+	case a.byToken:
+		stop = "eos"
+	}
+	dst = rawjson.AppendText(append(dst, `,"truncated":false,"stop_type":`...), stop)
+	dst = rawjson.AppendText(append(dst, `,"stopping_word":`...), a.matched)
+	dst = strconv.AppendInt(append(dst, `,"timings":{"cache_n":`...), int64(a.cached), 10)
 	return append(dst, '}')
 }
 

@@ -115,17 +115,10 @@ func (e *Engine) body(req *engine.Request, extras int32) []byte {
 	if extras >= withIDs {
 		o.Bool("return_token_ids", true)
 	}
-	if g := req.Grammar; g != nil && g.Kind == "json_schema" {
-		o.Object("response_format", func(o *wire.Object) {
-			o.Text("type", "json_schema")
-			o.Object("json_schema", func(o *wire.Object) {
-				o.Text("name", "answer")
-				o.Raw("schema", []byte(g.Value))
-			})
-		})
-	} else if g != nil {
-		o.Object("response_format", func(o *wire.Object) { o.Text("type", g.Kind) })
+	if req.Grammar != nil {
+		wire.ResponseFormat(o, req.Grammar)
 	}
+	wire.LogitBias(o, s.LogitBias)
 	return Replace(req.Text, o.End())
 }
 

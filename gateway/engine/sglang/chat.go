@@ -57,7 +57,9 @@ func (e *Engine) chatBody(req *engine.Request, prompt []byte) []byte {
 	routed(o, req)
 	if g := req.Grammar; g != nil {
 		switch g.Kind {
-		case "regex", "ebnf":
+		case "json_object", "json_schema":
+			wire.ResponseFormat(o, g)
+		default:
 			o.Text(g.Kind, g.Value)
 		}
 	}

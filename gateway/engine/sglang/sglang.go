@@ -63,8 +63,8 @@ const abortTimeout = 2 * time.Second
 // Generate implements engine.Engine.
 func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(engine.Chunk) error) (engine.Report, error) {
 	a := &answer{cfg: &e.cfg, Tally: wire.NewTally(&req, emit), prompt: wire.AppendIDs(nil, req.Prompt)}
-	a.Report.LogprobKind = e.logprobKind(req.Sampling)
-	if err := wire.CheckGrammar(req.Grammar, "json_object", "json_schema", "regex", "ebnf"); err != nil {
+	a.Report.LogprobKind = e.logprobKind(req.Sampling, req.Grammar != nil)
+	if err := wire.CheckGrammar(req.Grammar, "json_object", "json_schema", "regex", "ebnf", "tool_choice"); err != nil {
 		return a.Report, err
 	}
 	if e.cfg.Parser && len(req.Text) > 0 {
@@ -166,16 +166,19 @@ func sampling(o *wire.Object, s *engine.Sampling) {
 	if len(s.StopTokens) > 0 {
 		o.IDs("stop_token_ids", s.StopTokens)
 	}
+	wire.LogitBias(o, s.LogitBias)
 }
 
 func grammar(o *wire.Object, g *engine.Grammar) {
 	if g == nil {
 		return
 	}
-	switch g.Kind {
-	case "json_object":
+	switch {
+	case g.Pattern != nil, g.Thinking != nil:
+		o.Text("structural_tag", wire.StructuralTag(g, true))
+	case g.Kind == "json_object":
 		o.Text("json_schema", `{"type":"object"}`)
-	case "json_schema", "regex", "ebnf":
+	default:
 		o.Text(g.Kind, g.Value)
 	}
 }
@@ -183,8 +186,9 @@ func grammar(o *wire.Object, g *engine.Grammar) {
 // logprobKind follows srt/layers/sampler.py: logprobs are taken after penalties
 // and temperature and before truncation, unless SGLANG_RETURN_ORIGINAL_LOGPROB
 // takes them before temperature.
-func (e *Engine) logprobKind(s engine.Sampling) event.LogprobKind {
-	penalised := set(s.FrequencyPenalty, 0) || set(s.PresencePenalty, 0) || set(s.RepetitionPenalty, 1)
+// A grammar's mask and biases are laid on the logits as penalties are.
+func (e *Engine) logprobKind(s engine.Sampling, constrained bool) event.LogprobKind {
+	penalised := constrained || len(s.LogitBias) > 0 || set(s.FrequencyPenalty, 0) || set(s.PresencePenalty, 0) || set(s.RepetitionPenalty, 1)
 	truncated := set(s.TopP, 1) || set(s.MinP, 0) || s.TopK != nil && *s.TopK > 0
 	// Temperature 0 is greedy, which is not scaled.
 	scaled := set(s.Temperature, 1) && *s.Temperature > 0 && !e.unscaled.Load()

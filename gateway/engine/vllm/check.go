@@ -41,8 +41,10 @@ func (e *Engine) Check(ctx context.Context, tok tokenizer.Tokenizer) (engine.Inf
 	if err := wire.SameTokenizer(tok, ids, "tokens"); err != nil {
 		return info, err
 	}
-	info.LogprobKind, err = e.probeLogprobs(ctx, tok)
-	return info, err
+	if info.LogprobKind, err = e.probeLogprobs(ctx, tok); err != nil {
+		return info, err
+	}
+	return info, e.probeReasoning(ctx, tok)
 }
 
 // choose finds the configured model among the served ones.
@@ -74,19 +76,40 @@ var checks atomic.Int64
 // probeLogprobs finds out --logprobs-mode: where only one token can be sampled,
 // its processed logprob is 0 and its raw one is not.
 func (e *Engine) probeLogprobs(ctx context.Context, tok tokenizer.Tokenizer) (event.LogprobKind, error) {
-	one, heat := 1, 1.0
-	req := engine.Request{
-		ID:     wire.CheckID + strconv.FormatInt(checks.Add(1), 10),
-		Prompt: tok.Encode(nil, "Once upon a time there was a"), RoutedFrom: -1,
-		Sampling: engine.Sampling{MaxTokens: 1, Temperature: &heat, TopK: &one},
-	}
-	var got float32
-	if _, err := e.Generate(ctx, req, func(c engine.Chunk) error { got = c.Logprobs[0]; return nil }); err != nil {
+	got, err := e.one(ctx, tok, nil)
+	if err != nil {
 		return 0, err
 	}
-	e.processed.Store(got == 0)
-	if got == 0 {
+	e.processed.Store(got.Logprobs[0] == 0)
+	if got.Logprobs[0] == 0 {
 		return event.LogprobKind_LOGPROB_KIND_PROCESSED, nil
 	}
 	return event.LogprobKind_LOGPROB_KIND_RAW, nil
+}
+
+// probeReasoning finds out whether the server has a reasoning parser: then it
+// enforces no constraint before the end of the thinking, which this prompt never
+// reaches. A server that refuses the constraint enforces none.
+func (e *Engine) probeReasoning(ctx context.Context, tok tokenizer.Tokenizer) error {
+	const forced = "@"
+	got, err := e.one(ctx, tok, &engine.Grammar{Kind: "ebnf", Value: `root ::= "` + forced + `"`})
+	if engine.ClassOf(err) == engine.Refused {
+		return nil
+	}
+	if err == nil {
+		e.reasons.Store(tok.Decode(got.IDs) != forced)
+	}
+	return err
+}
+
+// one samples the most likely token after a prompt.
+func (e *Engine) one(ctx context.Context, tok tokenizer.Tokenizer, g *engine.Grammar) (got engine.Chunk, err error) {
+	one, heat := 1, 1.0
+	req := engine.Request{
+		ID:     wire.CheckID + strconv.FormatInt(checks.Add(1), 10),
+		Prompt: tok.Encode(nil, "Once upon a time there was a"), RoutedFrom: -1, Grammar: g,
+		Sampling: engine.Sampling{MaxTokens: 1, Temperature: &heat, TopK: &one},
+	}
+	_, err = e.Generate(ctx, req, func(c engine.Chunk) error { got = c; return nil })
+	return got, err
 }

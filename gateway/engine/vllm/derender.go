@@ -85,7 +85,7 @@ func (e *Engine) chatRequest(req *engine.Request) []byte {
 	if req.RoutedFrom >= 0 {
 		o.Int("routed_experts_prompt_start", int64(req.RoutedFrom))
 	}
-	grammar(o, req.Grammar)
+	grammar(o, req.Grammar, false)
 	return openai.Replace(req.Text, o.End())
 }
 

@@ -21,6 +21,7 @@ import (
 	"turnlog.dev/gateway/engine/wire"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/rawjson"
+	"turnlog.dev/tokenizer/parse"
 )
 
 // Config says where the server is.
@@ -41,6 +42,8 @@ type Engine struct {
 	model atomic.Pointer[string]
 	// processed is what Check found out about --logprobs-mode.
 	processed atomic.Bool
+	// reasons is what Check found out: the server has a reasoning parser.
+	reasons atomic.Bool
 	// aborts is set where the server has a path for it.
 	aborts atomic.Bool
 }
@@ -65,11 +68,8 @@ const abortTimeout = 2 * time.Second
 // Generate implements engine.Engine.
 func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(engine.Chunk) error) (engine.Report, error) {
 	a := &answer{Tally: wire.NewTally(&req, emit), prompt: wire.AppendIDs(nil, req.Prompt)}
-	a.Report.LogprobKind = event.LogprobKind_LOGPROB_KIND_RAW
-	if e.processed.Load() {
-		a.Report.LogprobKind = event.LogprobKind_LOGPROB_KIND_PROCESSED
-	}
-	if err := wire.CheckGrammar(req.Grammar, "json_object", "json_schema", "regex", "ebnf"); err != nil {
+	a.Report.LogprobKind = e.logprobKind(&req)
+	if err := e.checkGrammar(req.Grammar); err != nil {
 		return a.Report, err
 	}
 	if e.cfg.Parser && len(req.Text) > 0 {
@@ -86,6 +86,22 @@ func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(eng
 		e.abort(ctx, req.ID)
 	}
 	return a.Report, err
+}
+
+// logprobKind follows v1/sample/sampler.py and v1/worker: raw logprobs are those
+// of the logits, on which a grammar's mask has been laid already. With another
+// temperature these are neither the model's distribution nor the one that was
+// sampled from.
+func (e *Engine) logprobKind(req *engine.Request) event.LogprobKind {
+	switch temperature := req.Sampling.Temperature; {
+	case e.processed.Load():
+		return event.LogprobKind_LOGPROB_KIND_PROCESSED
+	case req.Grammar == nil:
+		return event.LogprobKind_LOGPROB_KIND_RAW
+	case e.reasons.Load(), temperature != nil && *temperature != 1:
+		return event.LogprobKind_LOGPROB_KIND_UNSPECIFIED
+	}
+	return event.LogprobKind_LOGPROB_KIND_PROCESSED
 }
 
 // abort tells the server that nobody waits for the answer. Closing the
@@ -133,7 +149,7 @@ func (e *Engine) body(req *engine.Request, prompt []byte) []byte {
 		o.Bool("stream", true)
 		o.Object("stream_options", func(o *wire.Object) { o.Bool("include_usage", true) })
 	}
-	grammar(o, req.Grammar)
+	grammar(o, req.Grammar, !e.reasons.Load())
 	return o.End()
 }
 
@@ -163,21 +179,36 @@ func sampling(o *wire.Object, s *engine.Sampling) {
 	if len(s.StopTokens) > 0 {
 		o.IDs("stop_token_ids", s.StopTokens)
 	}
+	wire.LogitBias(o, s.LogitBias)
 }
 
-func grammar(o *wire.Object, g *engine.Grammar) {
+// checkGrammar refuses what the server would not enforce.
+func (e *Engine) checkGrammar(g *engine.Grammar) error {
+	err := wire.CheckGrammar(g, "json_object", "json_schema", "regex", "ebnf", "tool_choice")
+	if err == nil && g != nil && g.Thinking != nil && g.Thinking.Kind == parse.Optional && e.reasons.Load() {
+		err = &engine.Error{Class: engine.Refused, Message: "vLLM with --reasoning-parser enforces a constraint only once the model has thought, " +
+			"which this prompt leaves open; turn thinking on or off in the request, or start vLLM without --reasoning-parser"}
+	}
+	return err
+}
+
+// grammar writes a constraint. A server with a reasoning parser lets the model
+// think before it enforces one; any other has to be told of the thinking.
+func grammar(o *wire.Object, g *engine.Grammar, thinking bool) {
 	if g == nil {
 		return
 	}
 	o.Object("structured_outputs", func(o *wire.Object) {
-		switch g.Kind {
-		case "json_object":
+		switch {
+		case g.Pattern != nil, thinking && g.Thinking != nil:
+			o.Text("structural_tag", wire.StructuralTag(g, thinking))
+		case g.Kind == "json_object":
 			o.Bool("json_object", true)
-		case "json_schema":
+		case g.Kind == "json_schema":
 			o.Raw("json", []byte(g.Value))
-		case "regex":
+		case g.Kind == "regex":
 			o.Text("regex", g.Value)
-		case "ebnf":
+		case g.Kind == "ebnf":
 			o.Text("grammar", g.Value)
 		}
 	})

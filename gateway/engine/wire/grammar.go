@@ -7,6 +7,7 @@ import (
 
 	"turnlog.dev/gateway/engine"
 	"turnlog.dev/schema/rawjson"
+	"turnlog.dev/tokenizer/parse"
 )
 
 // CheckGrammar refuses a constraint that a wire cannot carry: one that is left
@@ -23,4 +24,111 @@ func CheckGrammar(g *engine.Grammar, kinds ...string) error {
 		return &engine.Error{Class: engine.Refused, Message: "the JSON schema of the constraint is not JSON"}
 	}
 	return nil
+}
+
+// ResponseFormat adds a constraint of kind json_object or json_schema as OpenAI
+// has it.
+func ResponseFormat(o *Object, g *engine.Grammar) {
+	o.Object("response_format", func(o *Object) {
+		o.Text("type", g.Kind)
+		if g.Kind != "json_schema" {
+			return
+		}
+		o.Object("json_schema", func(o *Object) {
+			o.Text("name", "answer")
+			o.Raw("schema", []byte(g.Value))
+		})
+	})
+}
+
+// StructuralTag is a constraint in the form that sglang and vLLM hand to
+// xgrammar (xgrammar 0.2.8, structural_tag.py): what has to be sampled, with the
+// thinking before it.
+func StructuralTag(g *engine.Grammar, thinking bool) string {
+	p := answer(g)
+	if thinking && g.Thinking != nil {
+		p = parse.Pattern{Kind: parse.Sequence, Parts: []parse.Pattern{*g.Thinking, p}}
+	}
+	o := NewObject(nil)
+	o.Text("type", "structural_tag")
+	o.Raw("format", appendFormat(nil, p))
+	return string(o.End())
+}
+
+// answer is the constraint as a pattern.
+func answer(g *engine.Grammar) parse.Pattern {
+	switch {
+	case g.Pattern != nil:
+		return *g.Pattern
+	case g.Kind == "json_object":
+		return parse.Pattern{Kind: parse.Value, Schema: []byte(`{"type":"object"}`)}
+	}
+	return parse.Pattern{Kind: parse.Value, Schema: []byte(g.Value)}
+}
+
+// maxBlank is how much white space may stand in one place of a JSON value: a
+// grammar must not allow a loop that says nothing.
+const maxBlank = 16
+
+func appendFormat(dst []byte, p parse.Pattern) []byte {
+	o := NewObject(dst)
+	add := func(typ string) { o.Raw("type", rawjson.AppendText(nil, typ)) }
+	parts := func(key string) {
+		list := []byte{'['}
+		for i, part := range p.Parts {
+			if i > 0 {
+				list = append(list, ',')
+			}
+			list = appendFormat(list, part)
+		}
+		o.Raw(key, append(list, ']'))
+	}
+	switch p.Kind {
+	case parse.Literal:
+		add("const_string")
+		o.Raw("value", rawjson.AppendText(nil, p.Text))
+	case parse.Token:
+		add("token")
+		o.Int("token", int64(p.Token))
+	case parse.Until:
+		until(o, p, add)
+	case parse.Class:
+		add("regex")
+		o.Text("pattern", p.Text)
+	case parse.Value:
+		add("json_schema")
+		o.Raw("json_schema", p.Schema)
+		o.Text("style", string(p.Style))
+		o.Int("max_whitespace_cnt", maxBlank)
+	case parse.Sequence:
+		add("sequence")
+		parts("elements")
+	case parse.Either:
+		add("or")
+		parts("elements")
+	case parse.Optional:
+		add("optional")
+		o.Raw("content", appendFormat(nil, p.Parts[0]))
+	case parse.Repeated:
+		add("plus")
+		o.Raw("content", appendFormat(nil, p.Parts[0]))
+	}
+	return o.End()
+}
+
+// until is anything up to a mark, and the mark.
+func until(o *Object, p parse.Pattern, add func(string)) {
+	add("tag")
+	o.Raw("begin", []byte(`""`))
+	if p.Text != "" {
+		o.Raw("content", []byte(`{"type":"any_text"}`))
+		o.Text("end", p.Text)
+		return
+	}
+	id := AppendIDs(nil, []uint32{p.Token})
+	o.Raw("content", append(append([]byte(`{"type":"any_tokens","exclude_tokens":`), id...), '}'))
+	o.Object("end", func(o *Object) {
+		o.Text("type", "token")
+		o.Int("token", int64(p.Token))
+	})
 }

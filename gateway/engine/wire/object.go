@@ -3,6 +3,7 @@ package wire
 import (
 	"strconv"
 
+	"turnlog.dev/gateway/engine"
 	"turnlog.dev/schema/rawjson"
 )
 
@@ -78,6 +79,18 @@ func (o *Object) Object(key string, f func(*Object)) {
 	inner := NewObject(o.b)
 	f(inner)
 	o.b = inner.End()
+}
+
+// LogitBias adds biases as an object by the ids' digits, unless there are none.
+func LogitBias(o *Object, list []engine.Bias) {
+	if len(list) == 0 {
+		return
+	}
+	o.Object("logit_bias", func(o *Object) {
+		for _, b := range list {
+			o.Float(strconv.FormatUint(uint64(b.ID), 10), &b.Value)
+		}
+	})
 }
 
 // End closes the object and returns what was built.
