@@ -14,6 +14,9 @@ import (
 
 // committed writes down a turn as the log has it.
 func (t *turn) committed(r parse.Reply, a *Answer, generated pool.Result) *event.TurnCommitted {
+	if len(t.logprobs) != len(t.completion) {
+		t.logprobs = nil // some never came
+	}
 	c := &event.TurnCommitted{
 		Turn: t.id,
 		Completion: &event.Completion{

@@ -10,33 +10,49 @@ import (
 // hold the text, what the client is given does not, as its protocol has it.
 const StopText = "stop_text"
 
-// stops keeps stop texts out of what a client is given. Engines are asked to
-// leave them in, since no id may be missing from the log.
+// stops ends an answer at a stop text, and keeps the text out of what a client
+// is given. Only content is looked at. An engine that got the texts itself would
+// stop in the middle of a thought or of a call's arguments, too; so it gets none
+// where the reply is read here, and is told to end when a text has come.
 type stops struct {
 	texts []string
 	// held is content that may be the beginning of a stop text.
 	held string
 	over bool
+	// calls are complete so far.
+	calls int
 }
 
-// cut returns content up to the first stop text, and whether there was one.
-func (s *stops) cut(content string) (string, bool) {
-	at := -1
+// cut returns content up to the first stop text, and the text: empty if there
+// was none.
+func (s *stops) cut(content string) (before, matched string) {
+	at := len(content)
 	for _, text := range s.texts {
-		if i := strings.Index(content, text); text != "" && i >= 0 && (at < 0 || i < at) {
-			at = i
+		if i := strings.Index(content, text); text != "" && i >= 0 && i < at {
+			at, matched = i, text
 		}
 	}
-	if at < 0 {
-		return content, false
+	return content[:at], matched
+}
+
+// end takes a stop text, and what came behind it, off a reply.
+func (s *stops) end(r *parse.Reply) (matched string) {
+	if r.Content, matched = s.cut(r.Content); matched != "" {
+		r.Flags = append(r.Flags, StopText)
+		if s.over {
+			r.Calls = r.Calls[:min(s.calls, len(r.Calls))]
+		}
 	}
-	return content[:at], true
+	return matched
 }
 
 // pass returns what may leave of a delta, which is held back as long as it may
 // turn into a stop text. What is still held in the end is part of the answer,
 // and with it for the caller to send.
 func (s *stops) pass(d parse.Delta) parse.Delta {
+	if d.Kind == parse.CallEnd && !s.over {
+		s.calls++
+	}
 	if len(s.texts) == 0 || d.Kind != parse.Content {
 		return d
 	}
@@ -45,8 +61,9 @@ func (s *stops) pass(d parse.Delta) parse.Delta {
 		return d
 	}
 	text := s.held + d.Text
-	if d.Text, s.over = s.cut(text); s.over {
-		s.held = ""
+	var matched string
+	if d.Text, matched = s.cut(text); matched != "" {
+		s.held, s.over = "", true
 		return d
 	}
 	n := 0

@@ -18,8 +18,8 @@ func TestNoPieceOfAStopTextLeaves(t *testing.T) {
 		}
 		require.Equal(t, "a EN b ", out, "in pieces of %d", size)
 	}
-	whole, stopped := (&stops{texts: []string{"END"}}).cut(content)
-	require.True(t, stopped)
+	whole, matched := (&stops{texts: []string{"STOP", "END"}}).cut(content)
+	require.Equal(t, "END", matched)
 	require.Equal(t, "a EN b ", whole)
 }
 

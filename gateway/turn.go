@@ -381,9 +381,11 @@ func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer,
 		return nil, t.tooLong(t.abort(ctx, generated, err))
 	}
 	reply, rest := t.reply(generated.FinishReason, generated)
-	var stopped bool
-	if reply.Content, stopped = t.stops.cut(reply.Content); stopped {
-		reply.Flags = append(reply.Flags, StopText)
+	if matched := t.stops.end(&reply); matched != "" {
+		generated.FinishReason, generated.MatchedStop = "stop", matched
+	}
+	if generated.Logprobs != nil {
+		t.logprobs = generated.Logprobs
 	}
 	answer := t.answer(reply, generated)
 	committed := t.committed(reply, answer, generated)
@@ -441,6 +443,9 @@ func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (poo
 				return err
 			}
 		}
+		if t.stops.over {
+			return engine.ErrEnough
+		}
 		return nil
 	}
 	// Another replica may begin again while the client has seen nothing.
@@ -453,7 +458,9 @@ func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (poo
 	}
 	t.begin()
 	req := t.model.request(t.id, t.req.Session, t.ids, t.params, t.req.Grammar)
-	if t.model.Wire != IDs {
+	if t.model.Wire == IDs {
+		req.Sampling.Stop = nil // see stops
+	} else {
 		req.Text = t.body()
 	}
 	return t.model.Pool.Generate(ctx, req, emit, restart)

@@ -38,6 +38,10 @@ type Engine interface {
 	Check(ctx context.Context, tok tokenizer.Tokenizer) (Info, error)
 }
 
+// ErrEnough is what emit returns to end an answer that is complete as it is: the
+// pool takes it for a success with finish reason stop.
+var ErrEnough = errors.New("engine: enough was sampled")
+
 // Info is what an engine says about itself.
 type Info struct {
 	Kind    string // sglang, vllm, llamacpp, openai

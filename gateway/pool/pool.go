@@ -204,6 +204,12 @@ func (p *Pool) Generate(ctx context.Context, req engine.Request, emit func(engin
 				got.Logprobs = event.AppendFloats(got.Logprobs, c.Logprobs)
 				return emit(c)
 			})
+			if errors.Is(err, engine.ErrEnough) {
+				res.FinishReason, err = "stop", nil
+			}
+			if ids := res.Discarded; len(ids) > 0 {
+				res.Attempts = append(res.Attempts, &event.Attempt{Backend: r.name, Ids: event.AppendIDs(nil, ids), Error: discarded})
+			}
 		}
 		p.release(r, err)
 		if err == nil || !another(err) || len(tried) >= p.cfg.Attempts || !p.untried(tried) {
@@ -212,11 +218,17 @@ func (p *Pool) Generate(ctx context.Context, req engine.Request, emit func(engin
 		if len(got.Ids) > 0 && (restart == nil || !restart()) {
 			return res, err
 		}
+		if len(got.Logprobs) != len(got.Ids) {
+			got.Logprobs = nil // some never came
+		}
 		got.Backend, got.Error = r.name, err.Error()
 		res.Attempts = append(res.Attempts, &got)
 		res.Report, last = engine.Report{}, err
 	}
 }
+
+// discarded is the fault of an attempt whose ids are not all known.
+const discarded = "the engine left out tokens that ended inside a character; what followed was sampled again"
 
 // another reports whether another replica may do better.
 func another(err error) bool {

@@ -308,11 +308,15 @@ func (a *answer) meta(ids, meta []byte) error {
 			return err
 		}
 	}
-	if err := a.tokens(ids, logprobs, count); err != nil {
-		return err
-	}
 	a.mixed = a.mixed || a.label != "" && a.label != label
 	a.label = label
+	err = a.tokens(ids, logprobs, count)
+	if errors.Is(err, engine.ErrEnough) && !a.mixed {
+		a.OneVersion(a.label)
+	}
+	if err != nil {
+		return err
+	}
 	if rawjson.KindOf(finish) != rawjson.Object {
 		return nil
 	}
