@@ -102,7 +102,10 @@ func (g *Grammar) Thoughts(prompt string) *Pattern {
 	if g.ThinkOpen == "" {
 		return nil
 	}
-	end := sequence(g.until(g.ThinkClose), Pattern{Kind: Class, Text: blank})
+	end := g.until(g.ThinkClose)
+	if g.Format.Thinking != "" {
+		end = sequence(end, Pattern{Kind: Class, Text: blank})
+	}
 	switch newTagged(g, Options{Prompt: prompt}).state {
 	case inContent:
 		return nil

@@ -52,6 +52,9 @@ type Config struct {
 	// NoScaleOut leaves the generate, render and derender paths of vLLM out, as
 	// a server without --enable-scale-out does.
 	NoScaleOut bool
+	// Reasons makes vLLM enforce constraints after the reasoning only, as a server
+	// with --reasoning-parser does: here that is never.
+	Reasons bool
 	// Strict makes chat refuse what OpenAI's own servers do not know.
 	Strict bool
 	// Logprobs is the distribution that logprobs are taken from; default

@@ -36,6 +36,8 @@ type call struct {
 	rescore                                   bool // llama.cpp: only the logprob of what comes next
 	topK                                      int
 	temperature                               float32 // 0 is unset
+	// tag and grammar are constraints: a structural tag, or a grammar's text.
+	tag, grammar string
 }
 
 // format is how one wire spells answers. All methods append to dst.
@@ -137,6 +139,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, f format, c call
 		setDefault(&reply.Fault.Message, http.StatusText(reply.Fault.Status))
 		writeJSON(w, reply.Fault.Status, f.fail(nil, reply.Fault.Status, reply.Fault.Message))
 		return
+	}
+	if ids := s.constrained(&c); ids != nil {
+		reply.IDs = ids
 	}
 	a := s.sample(c, reply, seed)
 	a.cached = s.cache(a.shown, a.ids)

@@ -85,6 +85,10 @@ func (f sglang) parse(body []byte) (c call, err error) {
 					c.temperature, err = wire.Logprob(v)
 				case "top_k":
 					c.topK, err = topK(v)
+				case "structural_tag":
+					c.tag = rawjson.Text(v)
+				case "ebnf":
+					c.grammar = rawjson.Text(v)
 				case "top_p", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty":
 					_, err = wire.Logprob(v)
 				}

@@ -52,6 +52,10 @@ func (f completions) parse(body []byte) (c call, err error) {
 			c.temperature, err = wire.Logprob(v)
 		case "top_k":
 			c.topK, err = topK(v)
+		case "structured_outputs":
+			tag, _ := rawjson.Get(v, "structural_tag")
+			grammar, _ := rawjson.Get(v, "grammar")
+			c.tag, c.grammar = rawjson.Text(tag), rawjson.Text(grammar)
 		case "top_p", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty":
 			_, err = wire.Logprob(v)
 		case "return_weight_versions":

@@ -19,6 +19,7 @@ import (
 	"turnlog.dev/gateway/engine/wire"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/tokenizer/demo"
+	"turnlog.dev/tokenizer/parse"
 )
 
 func TestTheContractOfAnEngine(t *testing.T) {
@@ -209,4 +210,42 @@ func BenchmarkAnswer(b *testing.B) {
 	enginetest.Bench(b, demo.Tokenizer(), enginetest.Adapter{
 		New: func(c wire.Config) (engine.Engine, error) { return vllm.New(vllm.Config{Config: c}) },
 	})
+}
+
+func TestAConstraintLeavesTheThinkingToAServerThatSeesToIt(t *testing.T) {
+	forced := parse.Pattern{Text: "yes"}
+	optional := &parse.Pattern{Kind: parse.Optional, Parts: []parse.Pattern{{Text: "hm"}}}
+	for _, reasons := range []bool{false, true} {
+		m, err := mock.New(mock.Config{Tokenizer: demo.Tokenizer(), Reasons: reasons, Script: mock.Always(mock.Say("no"))})
+		require.NoError(t, err)
+		var asked string
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			b, _ := io.ReadAll(r.Body)
+			asked = string(b)
+			r.Body = io.NopCloser(strings.NewReader(asked))
+			m.ServeHTTP(w, r)
+		}))
+		e, err := vllm.New(vllm.Config{Config: wire.Config{URL: srv.URL}})
+		require.NoError(t, err)
+		_, err = e.Check(t.Context(), demo.Tokenizer())
+		require.NoError(t, err)
+		ask := func(thinking *parse.Pattern) (engine.Report, error) {
+			return e.Generate(t.Context(), engine.Request{
+				ID: "r", Prompt: []uint32{1}, RoutedFrom: -1, Sampling: engine.Sampling{MaxTokens: 9},
+				Grammar: &engine.Grammar{Kind: "tool_choice", Pattern: &forced, Thinking: thinking},
+			}, func(engine.Chunk) error { return nil })
+		}
+		_, err = ask(&parse.Pattern{Kind: parse.Until, Text: "</think>"})
+		require.NoError(t, err)
+		require.Equal(t, !reasons, strings.Contains(asked, "any_text"), asked)
+		report, err := ask(optional)
+		if reasons {
+			require.Equal(t, engine.Refused, engine.ClassOf(err))
+			require.ErrorContains(t, err, "turn thinking on or off")
+		} else {
+			require.NoError(t, err)
+			require.Equal(t, event.LogprobKind_LOGPROB_KIND_PROCESSED, report.LogprobKind, "the mask is laid on before")
+		}
+		srv.Close()
+	}
 }
