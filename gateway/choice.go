@@ -1,6 +1,10 @@
 package gateway
 
-import "turnlog.dev/schema/rawjson"
+import (
+	"turnlog.dev/gateway/engine"
+	"turnlog.dev/schema/rawjson"
+	"turnlog.dev/tokenizer/parse"
+)
 
 // ToolChoice is what a client says about calling tools. The zero value leaves it
 // to the model.
@@ -12,14 +16,69 @@ type ToolChoice struct {
 	Single bool
 }
 
-// choose refuses a choice that no engine of the model enforces: a prompt cannot.
-// That calls be single is a wish that is recorded; most models never know.
-func (t *turn) choose() error {
-	if !t.req.ToolChoice.Required || t.model.Wire == Text {
+// CallsNotLimited flags a turn whose client wanted no more than one call, where
+// nothing saw to it: a grammar for an answer that may hold a call would change
+// how everything else in it is sampled.
+const CallsNotLimited = "calls_not_limited"
+
+// constrain settles what the engine has to enforce. Engines that read messages
+// are told of the tool choice there; all others get a grammar of the model's own
+// calls, which is refused where it cannot be exact.
+func (t *turn) constrain() error {
+	t.grammar = t.req.Grammar
+	choice := t.req.ToolChoice
+	if t.model.Wire != IDs || !choice.Required && t.grammar == nil {
 		return nil
 	}
-	return Invalidf("tool_choice",
-		"tool_choice cannot force a call of the model %q: no engine grammar has calls in its own format; use auto or none", t.model.Name)
+	g := engine.Grammar{Kind: ToolChoiceKind}
+	if t.grammar != nil {
+		g = *t.grammar
+	}
+	g.Thinking = t.model.Prompts.Thoughts(t.prompt)
+	if choice.Required {
+		if t.grammar != nil {
+			return Invalidf("tool_choice", "tool_choice cannot force a call where response_format asks for %s; leave one of them out", g.Kind)
+		}
+		calls, ok := t.model.Prompts.Forced(t.req.Conversation, choice.Name, choice.Single)
+		if !ok {
+			return Invalidf("tool_choice", "tool_choice cannot force a call of the model %q: no engine's grammar can say exactly how it writes calls (format %s); use auto or none",
+				t.model.Name, t.model.Prompts.Ability().Format)
+		}
+		g.Pattern = &calls
+	}
+	t.grammar = &g
+	return nil
+}
+
+// ToolChoiceKind is the kind of grammar, and the constraint in the log, of a
+// choice that forces a call.
+const ToolChoiceKind = "tool_choice"
+
+// constraints are what the sampling was bound by, for the record.
+func (t *turn) constraints() (list []string) {
+	if t.grammar != nil {
+		list = append(list, t.grammar.Kind)
+	} else if t.req.ToolChoice.Required {
+		list = append(list, ToolChoiceKind)
+	}
+	if len(t.params.LogitBias) > 0 {
+		list = append(list, "logit_bias")
+	}
+	return list
+}
+
+// chosen checks a reply against the choice: an engine that left a grammar out
+// has sampled something else than was asked for.
+func (t *turn) chosen(r *parse.Reply, finishReason string) error {
+	choice := t.req.ToolChoice
+	forced := t.grammar != nil && t.grammar.Kind == ToolChoiceKind
+	if forced && finishReason == "stop" && len(r.Calls) == 0 {
+		return &engine.Error{Class: engine.Broken, Message: "the engine did not enforce tool_choice: the answer holds no call; does it have a grammar backend?"}
+	}
+	if choice.Single && !forced && t.model.Wire == IDs {
+		r.Flags = append(r.Flags, CallsNotLimited)
+	}
+	return nil
 }
 
 // appendChoice appends the choice in OpenAI's form, for engines that read it.

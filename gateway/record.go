@@ -110,14 +110,8 @@ func (t *turn) generation(g pool.Result) *event.Generation {
 		Pool: t.model.Name, Backend: g.Backend, Engine: g.Engine,
 		Proof: g.Proof, PromptTokens: uint32(len(t.ids)), CachedTokens: uint32(g.CachedTokens),
 		Tokenizer: t.model.TokenizerID, Template: t.model.TemplateID, Family: t.model.Family,
-		Policy: "keep", Attempts: g.Attempts,
+		Policy: "keep", Attempts: g.Attempts, Constraints: t.constraints(),
 		SentUs: micros(t.sent), FirstTokenUs: micros(g.FirstToken), DoneUs: micros(t.g.deps.Now()),
-	}
-	if t.req.Grammar != nil {
-		out.Constraints = append(out.Constraints, t.req.Grammar.Kind)
-	}
-	if t.req.ToolChoice.Required {
-		out.Constraints = append(out.Constraints, "tool_choice")
 	}
 	return out
 }

@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"math"
+	"slices"
 	"strconv"
 
 	"turnlog.dev/gateway/engine"
@@ -30,7 +32,7 @@ func mergeSampling(layers ...[]byte) []byte {
 // ParseSampling reads a JSON object of sampling parameters under the names
 // that engines share: max_tokens, temperature, top_p, top_k, min_p,
 // frequency_penalty, presence_penalty, repetition_penalty, seed, stop,
-// stop_token_ids. Null is as good as absent. The error is of kind Invalid and
+// stop_token_ids, logit_bias. Null is as good as absent. The error is of kind Invalid and
 // names the parameter.
 func ParseSampling(raw []byte) (s engine.Sampling, err error) {
 	for k, v := range rawjson.Members(raw) {
@@ -74,9 +76,7 @@ func ParseSampling(raw []byte) (s engine.Sampling, err error) {
 				s.StopTokens = append(s.StopTokens, uint32(*n))
 			}
 		case "logit_bias":
-			for range rawjson.Members(v) {
-				err = Invalidf(k, "logit_bias is not supported: no engine is asked for it; leave it out")
-			}
+			s.LogitBias, err = biases(k, v)
 		default:
 			err = Invalidf(k, "%s is not a sampling parameter", k)
 		}
@@ -110,6 +110,26 @@ func integer(name string, raw []byte, low, high int64) (*int64, error) {
 		return nil, Invalidf(name, "%s must be an integer from %d to %d", name, low, high)
 	}
 	return &n, nil
+}
+
+// biases reads an object of numbers by token id.
+func biases(name string, raw []byte) (list []engine.Bias, err error) {
+	if rawjson.KindOf(raw) != rawjson.Object {
+		return nil, Invalidf(name, "%s must be an object of numbers by token id", name)
+	}
+	for k, v := range rawjson.Members(raw) {
+		id, err := strconv.ParseUint(k, 10, 32)
+		if err != nil {
+			return nil, Invalidf(name, "%s: %q is no token id", name, k)
+		}
+		value, err := float(name, v, -100, 100)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, engine.Bias{ID: uint32(id), Value: *value})
+	}
+	slices.SortFunc(list, func(a, b engine.Bias) int { return cmp.Compare(a.ID, b.ID) })
+	return list, nil
 }
 
 func texts(name string, raw []byte) (list []string, err error) {

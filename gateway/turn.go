@@ -161,6 +161,7 @@ type turn struct {
 	ids     []uint32 // the whole prompt
 	used    []byte   // sampling as JSON
 	params  engine.Sampling
+	grammar *engine.Grammar // nil is none
 	options prompt.Options
 	parser  parse.Parser // nil where the engine parses
 	text    textReply
@@ -202,7 +203,7 @@ func (g *Gateway) plan(ctx context.Context, s *session.Session, req Request) (*t
 	if err := t.resolve(ctx, policy); err != nil {
 		return nil, err
 	}
-	if err := t.choose(); err != nil {
+	if err := t.constrain(); err != nil {
 		return nil, err
 	}
 	t.buffered = policy.GetBuffered()
@@ -378,9 +379,13 @@ func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer,
 	t.sent = t.g.deps.Now()
 	generated, err := t.generate(ctx, early)
 	if err != nil {
-		return nil, t.tooLong(t.abort(ctx, generated, err))
+		reply, _ := t.reply("abort", generated)
+		return nil, t.tooLong(t.abort(ctx, reply, generated, err))
 	}
 	reply, rest := t.reply(generated.FinishReason, generated)
+	if err := t.chosen(&reply, generated.FinishReason); err != nil {
+		return nil, t.abort(ctx, reply, generated, err)
+	}
 	if matched := t.stops.end(&reply); matched != "" {
 		generated.FinishReason, generated.MatchedStop = "stop", matched
 	}
@@ -457,7 +462,7 @@ func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (poo
 		return true
 	}
 	t.begin()
-	req := t.model.request(t.id, t.req.Session, t.ids, t.params, t.req.Grammar)
+	req := t.model.request(t.id, t.req.Session, t.ids, t.params, t.grammar)
 	if t.model.Wire == IDs {
 		req.Sampling.Stop = nil // see stops
 	} else {
@@ -544,7 +549,7 @@ func (t *turn) concede(winner *tree.Turn, early func(parse.Delta) error) (*Answe
 // abort records a call that failed after the engine was asked, and returns the
 // error to give. What cannot be recorded is logged: the agent gets its error
 // all the same.
-func (t *turn) abort(ctx context.Context, generated pool.Result, cause error) error {
+func (t *turn) abort(ctx context.Context, reply parse.Reply, generated pool.Result, cause error) error {
 	reason := "engine"
 	switch {
 	case errors.Is(cause, context.Canceled):
@@ -552,7 +557,6 @@ func (t *turn) abort(ctx context.Context, generated pool.Result, cause error) er
 	case errors.Is(cause, context.DeadlineExceeded):
 		reason = "deadline"
 	}
-	reply, _ := t.reply("abort", generated)
 	partial := t.committed(reply, t.answer(reply, generated), generated)
 	partial.Completion.FinishReason = "abort"
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.g.cfg.AppendTimeout)

@@ -59,6 +59,8 @@ type options struct {
 	Limits *event.Limits
 	// NonCanonical is the share of tokens that are sampled in another split.
 	NonCanonical float64
+	// Mock changes the engine's configuration.
+	Mock func(*mock.Config)
 }
 
 // world is a gateway over a log in memory, a real adapter and the mock engine,
@@ -83,7 +85,11 @@ func newWorld(t *testing.T, script mock.Script, opt options) *world {
 	t.Helper()
 	w := &world{t: t, opt: opt, log: mem.New(mem.Options{})}
 	var err error
-	w.engine, err = mock.New(mock.Config{Tokenizer: demo.Tokenizer(), Script: script, NonCanonical: opt.NonCanonical})
+	cfg := mock.Config{Tokenizer: demo.Tokenizer(), Script: script, NonCanonical: opt.NonCanonical}
+	if opt.Mock != nil {
+		opt.Mock(&cfg)
+	}
+	w.engine, err = mock.New(cfg)
 	require.NoError(t, err)
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.mu.Lock()

@@ -1,0 +1,128 @@
+package reference
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"turnlog.dev/gateway"
+	"turnlog.dev/gateway/engine/mock"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/tokenizer/demo"
+)
+
+// tool is a definition in OpenAI's form.
+func tool(name, parameters string) object {
+	return object{"type": "function", "function": object{"name": name, "parameters": json.RawMessage(parameters)}}
+}
+
+// TestAForcedCallIsSampledInTheModelsOwnTokens: the engine gets a grammar, the
+// marks in what it samples are the model's tokens, and the turn says that it was
+// constrained.
+func TestAForcedCallIsSampledInTheModelsOwnTokens(t *testing.T) {
+	tools := []object{tool("look", `{"type":"object","properties":{"at":{"type":"integer"}},"required":["at"]}`), tool("go", `{"type":"object"}`)}
+	for _, kind := range []string{"sglang", "vllm"} {
+		for choice, want := range map[string]string{`"required"`: "look", `{"type":"function","function":{"name":"go"}}`: "go"} {
+			w := newWorld(t, mock.Always(mock.Say("I would rather talk.")), options{Wire: kind})
+			r := w.chat([]object{user("Go.")}, object{"tools": tools, "tool_choice": json.RawMessage(choice), "parallel_tool_calls": false})
+			require.Equal(t, http.StatusOK, r.status, r.body)
+			require.Equal(t, "tool_calls", r.text("choices.0.finish_reason"))
+			require.Equal(t, want, r.text("choices.0.message.tool_calls.0.function.name"))
+			c := w.last().Committed
+			require.Equal(t, []string{gateway.ToolChoiceKind}, c.GetGeneration().GetConstraints())
+			open, ok := demo.Tokenizer().TokenID("<tool_call>")
+			require.True(t, ok)
+			require.Equal(t, open, event.IDs(nil, c.GetCompletion().GetIds())[0])
+			require.Equal(t, event.LogprobKind_LOGPROB_KIND_PROCESSED, c.GetCompletion().GetLogprobKind())
+			require.Empty(t, c.GetCompletion().GetFlags())
+		}
+	}
+}
+
+// TestAChoiceThatCannotBeKeptIsSaid: in a 400 with the cause, as an error where
+// the engine left the grammar out, or on the turn.
+func TestAChoiceThatCannotBeKeptIsSaid(t *testing.T) {
+	tools := []object{tool("look", `{"type":"object"}`)}
+	w := newWorld(t, mock.Always(mock.Say("I would rather talk.")), options{Wire: "vllm", Mock: func(c *mock.Config) { c.Reasons = true }})
+	r := w.chat([]object{user("Go.")}, object{"tools": tools, "tool_choice": "required"})
+	require.Equal(t, http.StatusBadRequest, r.status, r.body)
+	require.Contains(t, r.text("error.message"), "--reasoning-parser")
+	r = w.chat([]object{user("Go.")}, object{"tools": tools, "tool_choice": "required", "response_format": object{"type": "json_object"}})
+	require.Equal(t, http.StatusBadRequest, r.status, r.body)
+	require.Contains(t, r.text("error.message"), "leave one of them out")
+	require.Empty(t, w.turns())
+
+	w = newWorld(t, mock.Always(mock.Say("I would rather talk.")), options{Mock: func(c *mock.Config) { c.Reasons = true }})
+	r = w.chat([]object{user("Go.")}, object{"tools": tools, "tool_choice": "required"})
+	require.Equal(t, http.StatusBadGateway, r.status, r.body)
+	require.Contains(t, r.text("error.message"), "did not enforce tool_choice")
+	require.Len(t, w.tree(session).Aborted, 1)
+
+	w.served([]object{user("Go.")}, object{"tools": tools, "parallel_tool_calls": false})
+	require.Equal(t, []string{gateway.CallsNotLimited}, w.last().Committed.GetCompletion().GetFlags())
+}
+
+// TestBiasesReachTheEngineAndTheRecord: logit_bias goes to the engine and lowers
+// what the turn's logprobs are worth.
+func TestBiasesReachTheEngineAndTheRecord(t *testing.T) {
+	for _, kind := range []string{"sglang", "vllm"} {
+		w := newWorld(t, mock.Always(mock.Say("Fine.")), options{Wire: kind})
+		w.served([]object{user("Go.")}, object{"logit_bias": object{"12": -100, "7": 1.5}})
+		require.Contains(t, string(w.last().Committed.GetRequest().GetSamplingUsed()), `"logit_bias":{"12":-100,"7":1.5}`)
+		require.Equal(t, []string{"logit_bias"}, w.last().Committed.GetGeneration().GetConstraints())
+		for _, bad := range []string{`{"x":1}`, `{"1":101}`, `{"1":"2"}`, `[1]`} {
+			r := w.chat([]object{user("Go.")}, object{"logit_bias": json.RawMessage(bad)})
+			require.Equal(t, http.StatusBadRequest, r.status, bad)
+			require.Contains(t, r.text("error.message"), "logit_bias")
+		}
+	}
+}
+
+// TestAStopTextEndsWhatIsSaidAndNothingElse: not a thought, and not a call.
+func TestAStopTextEndsWhatIsSaidAndNothingElse(t *testing.T) {
+	const call = "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"at\": \"END\"}}\n</tool_call>"
+	for _, kind := range []string{"sglang", "vllm"} {
+		for text, want := range map[string]struct {
+			content, reasoning, finish string
+			calls, flags               int
+		}{
+			"<think>\nThe END is near.\n</think>\n\nSo it is.":        {"So it is.", "The END is near.", "stop", 0, 0},
+			"I look.\n" + call:                                        {"I look.", "", "tool_calls", 1, 0},
+			"<think>\nEND\n</think>\n\nIt is the END of it.\n" + call: {"It is the ", "END", "stop", 0, 1},
+			"END": {"", "", "stop", 0, 1},
+		} {
+			for _, stream := range []bool{false, true} {
+				w := newWorld(t, mock.Always(mock.Say(text)), options{Wire: kind})
+				r := w.chat([]object{user("Go.")}, object{"stop": "END", "stream": stream, "tools": []object{tool("look", `{"type":"object"}`)}})
+				require.Equal(t, http.StatusOK, r.status, r.body)
+				if stream {
+					require.NotContains(t, said(r.body), "END")
+					require.Contains(t, r.body, `"finish_reason":"`+want.finish+`"`)
+				} else {
+					require.Equal(t, want.content, r.text("choices.0.message.content"), text)
+					require.Equal(t, want.finish, r.text("choices.0.finish_reason"), text)
+				}
+				c := w.last().Committed
+				require.Len(t, c.GetCompletion().GetFlags(), want.flags)
+				ids := event.IDs(nil, c.GetCompletion().GetIds())
+				require.Contains(t, demo.Tokenizer().Decode(ids), "END", "the ids are what was sampled")
+				require.NotContains(t, string(c.GetConversation().GetAnswer()), "tool_call>", "no markup leaks")
+				require.Equal(t, want.calls, strings.Count(string(c.GetConversation().GetAnswer()), `"name":"look"`))
+				require.Len(t, c.GetCompletion().GetLogprobs(), 4*len(ids))
+			}
+		}
+	}
+}
+
+// said joins the content of a stream.
+func said(body string) (content string) {
+	for line := range strings.SplitSeq(body, "\n") {
+		if _, rest, ok := strings.Cut(line, `"content":"`); ok {
+			content += rest[:strings.Index(rest, `"`)]
+		}
+	}
+	return content
+}
