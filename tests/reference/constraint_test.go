@@ -89,8 +89,8 @@ func TestAStopTextEndsWhatIsSaidAndNothingElse(t *testing.T) {
 			content, reasoning, finish string
 			calls, flags               int
 		}{
-			"<think>\nThe END is near.\n</think>\n\nSo it is.":        {"So it is.", "The END is near.", "stop", 0, 0},
-			"I look.\n" + call:                                        {"I look.", "", "tool_calls", 1, 0},
+			"<think>\nThe END is near.\n</think>\n\nSo it is.": {"So it is.", "The END is near.", "stop", 0, 0},
+			"I look.\n" + call: {"I look.", "", "tool_calls", 1, 0},
 			"<think>\nEND\n</think>\n\nIt is the END of it.\n" + call: {"It is the ", "END", "stop", 0, 1},
 			"END": {"", "", "stop", 0, 1},
 		} {

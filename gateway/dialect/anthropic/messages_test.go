@@ -71,7 +71,6 @@ func TestBadInputIsRefusedInAnthropicsShapeAndLeavesNoTurn(t *testing.T) {
 		"stop_sequences a number":  `{"stop_sequences":4,` + user + `}`,
 		"tools an object":          `{"tools":{},` + user + `}`,
 		"tool without name":        `{"tools":[{"input_schema":{}}],` + user + `}`,
-		"forced choice":            `{"tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"any"},` + user + `}`,
 		"unknown choice":           `{"tool_choice":{"type":"maybe"},` + user + `}`,
 		"unknown thinking":         `{"thinking":{"type":"sideways"},` + user + `}`,
 		"unknown format":           `{"output_config":{"format":{"type":"xml"}},` + user + `}`,

@@ -81,13 +81,12 @@ func TestBadInputIsRefusedInOpenAIsShapeAndLeavesNoTurn(t *testing.T) {
 		"n too high":             {`{"n":129,` + user + `}`, "n"},
 		"tools no array":         {`{"tools":{},` + user + `}`, "tools"},
 		"tool without name":      {`{"tools":[{"type":"function","function":{}}],` + user + `}`, "tools[0]"},
-		"forced choice":          {`{"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required",` + user + `}`, "tool_choice"},
 		"unknown choice":         {`{"tool_choice":"maybe",` + user + `}`, "tool_choice"},
 		"choice of no tool":      {`{"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"function","function":{"name":"g"}},` + user + `}`, "tool_choice"},
 		"custom without name":    {`{"tools":[{"type":"custom","custom":{}}],` + user + `}`, "tools[0]"},
 		"tool without type":      {`{"tools":[{"name":"f"}],` + user + `}`, "tools[0]"},
 		"function_call":          {`{"messages":[{"role":"assistant","function_call":{"name":"f","arguments":""}},{"role":"user","content":"x"}]}`, "messages[0].function_call"},
-		"logit_bias":             {`{"logit_bias":{"1":2},` + user + `}`, "logit_bias"},
+		"logit_bias":             {`{"logit_bias":{"x":2},` + user + `}`, "logit_bias"},
 		"functions":              {`{"functions":[{"name":"f"}],` + user + `}`, "functions"},
 		"top_logprobs":           {`{"logprobs":true,"top_logprobs":3,` + user + `}`, "top_logprobs"},
 		"unknown format":         {`{"response_format":{"type":"xml"},` + user + `}`, "response_format"},
@@ -307,8 +306,11 @@ func TestConstraintsReachTheEngine(t *testing.T) {
 	w.Post(path, `{"response_format":{"type":"json_object"},"messages":[{"role":"user","content":"hi"}]}`)
 	w.Post(path, `{"response_format":{"type":"text"},"messages":[{"role":"user","content":"hi"}]}`)
 	asked := w.Engine.Requests()
-	require.Equal(t, &engine.Grammar{Kind: "json_schema", Value: `{"type" : "object"}`}, asked[0].Grammar)
-	require.Equal(t, &engine.Grammar{Kind: "json_object"}, asked[1].Grammar)
+	require.Equal(t, "json_schema", asked[0].Grammar.Kind)
+	require.Equal(t, `{"type" : "object"}`, asked[0].Grammar.Value)
+	require.Equal(t, "json_object", asked[1].Grammar.Kind)
+	require.Empty(t, asked[1].Grammar.Value)
+	require.NotNil(t, asked[1].Grammar.Thinking, "the model may think first")
 	require.Nil(t, asked[2].Grammar)
 }
 

@@ -56,7 +56,7 @@ func TestBadInputIsRefusedInOpenAIsShapeAndLeavesNoTurn(t *testing.T) {
 		"tools an object":         `{"input":"hi","tools":{}}`,
 		"tool a number":           `{"input":"hi","tools":[1]}`,
 		"tool without name":       `{"input":"hi","tools":[{"type":"function"}]}`,
-		"forced choice":           `{"input":"hi","tools":[{"type":"function","name":"f"}],"tool_choice":"required"}`,
+		"forced choice of none":   `{"input":"hi","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"g"}}`,
 		"unknown choice":          `{"input":"hi","tool_choice":"maybe"}`,
 		"unknown format":          `{"input":"hi","text":{"format":{"type":"xml"}}}`,
 		"temperature a string":    `{"input":"hi","temperature":"1"}`,

@@ -244,7 +244,7 @@ func asked(q engine.Request) string {
 	s := fmt.Sprintf("max_tokens %d", q.Sampling.MaxTokens)
 	add := func(name string, set bool, value any) {
 		if set {
-			s += fmt.Sprintf(", %s %v", name, value)
+			s += strings.TrimRight(fmt.Sprintf(", %s %v", name, value), " ")
 		}
 	}
 	if v := q.Sampling.Temperature; v != nil {
