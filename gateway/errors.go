@@ -78,6 +78,8 @@ func AsError(err error) *Error {
 		return &Error{Kind: UnknownThing, Message: "no such session; open it with POST /sessions", Err: err}
 	case is(session.ErrClosed):
 		return &Error{Kind: Closed, Message: "the session is closed", Err: err}
+	case is(journal.ErrTrimmed):
+		return &Error{Kind: Closed, Message: "the session is over and its turns have left the log; read them in the shards, and open another session", Err: err}
 	case is(session.ErrDamaged), is(journal.ErrGap):
 		return &Error{Kind: Damaged, Message: "the session's log cannot be read; see the gateway's log", Err: err}
 	case is(journal.ErrTooLarge):

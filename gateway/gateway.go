@@ -82,6 +82,9 @@ type Deps struct {
 	Journal journal.Journal
 	Models  *Models
 	Keys    *Keys
+	// Existed says whether a session of which the log holds nothing was there
+	// once; nil knows of none.
+	Existed func(ctx context.Context, session string) (bool, error)
 	// Healthy says whether an append can be expected to succeed: asked before
 	// an engine is.
 	Healthy func(context.Context) error
@@ -129,7 +132,7 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 	if deps.Fault == nil {
 		deps.Fault = func(string) {}
 	}
-	g := &Gateway{cfg: cfg, deps: deps, sessions: session.NewStore(deps.Journal, cfg.CacheBytes)}
+	g := &Gateway{cfg: cfg, deps: deps, sessions: session.NewStore(deps.Journal, cfg.CacheBytes, deps.Existed)}
 	g.closing, g.abort = context.WithCancel(context.Background())
 	return g, nil
 }

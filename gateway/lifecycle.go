@@ -41,12 +41,12 @@ func (g *Gateway) Open(ctx context.Context, r OpenRequest) (Opened, error) {
 	if r.Run == "" {
 		r.Run = DefaultRun
 	}
-	o := r.Opened
+	o, fresh := r.Opened, false
 	if r.Session == "" && o.GetGroup() != "" {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d\x00%d", g.cfg.Tenant, r.Run, o.GetGroup(), o.GetIndex(), o.GetAttempt()))
 		r.Session = "s-" + encoding.EncodeToString(sum[:])[:24]
 	} else if r.Session == "" {
-		r.Session = "s-" + g.deps.NewID()
+		r.Session, fresh = "s-"+g.deps.NewID(), true
 	}
 	if !ValidName(r.Session) {
 		return Opened{}, Invalidf("session", "a session id is 1 to 64 of A-Z, a-z, 0-9, _ and -")
@@ -82,7 +82,7 @@ func (g *Gateway) Open(ctx context.Context, r OpenRequest) (Opened, error) {
 	ev := g.event("open", r.Run, r.Session)
 	ev.Body = &event.Event_SessionOpened{SessionOpened: o}
 	out := Opened{Session: r.Session, Run: r.Run, Key: key}
-	err := g.sessions.Open(ctx, ev, func(s *session.Session, created bool) error {
+	err := g.sessions.Open(ctx, ev, fresh, func(s *session.Session, created bool) error {
 		out.Created = created
 		return s.View(func(t *tree.Tree) error {
 			was := t.Opened
@@ -163,29 +163,25 @@ func (g *Gateway) Close(ctx context.Context, sess, reason, detail string) error 
 
 // Reward assigns a reward to a session or one of its turns. Without a revision
 // it gets the one after the highest, or none of its own if it says what the
-// highest says: a caller that did not get its answer can say it again.
+// highest says, as with a revision if that one says it: a caller that did not
+// get its answer can say it again.
 func (g *Gateway) Reward(ctx context.Context, sess string, r *event.RewardAssigned) error {
 	if math.IsNaN(r.GetReward()) || math.IsInf(r.GetReward(), 0) {
 		return Invalidf("reward", "a reward must be a finite number")
 	}
-	next := r.GetRevision() == 0
+	asked := r.GetRevision()
 	return g.change(ctx, sess, "reward-"+g.deps.NewID(), func(t *tree.Tree, ev *event.Event) error {
 		if r.GetTurn() != "" && t.Turn(r.GetTurn()) == nil {
 			return &Error{Kind: UnknownThing, Param: "turn", Message: fmt.Sprintf("the session has no turn %q", r.GetTurn())}
 		}
-		if next {
-			var latest *event.RewardAssigned
-			for _, was := range t.Rewards {
-				if was.GetTurn() == r.GetTurn() && was.GetRevision() >= latest.GetRevision() {
-					latest = was
-				}
-			}
-			if latest != nil && latest.GetReward() == r.GetReward() && latest.GetSource() == r.GetSource() &&
-				bytes.Equal(latest.GetComponents(), r.GetComponents()) {
-				r.Revision = latest.GetRevision()
-				return errUnchanged
-			}
-			r.Revision = latest.GetRevision() + 1
+		var said bool
+		r.Revision, said = revision(asked, t.Rewards,
+			func(was *event.RewardAssigned) bool { return was.GetTurn() == r.GetTurn() },
+			func(was *event.RewardAssigned) bool {
+				return was.GetReward() == r.GetReward() && was.GetSource() == r.GetSource() && bytes.Equal(was.GetComponents(), r.GetComponents())
+			})
+		if said {
+			return errUnchanged
 		}
 		ev.Body = &event.Event_RewardAssigned{RewardAssigned: r}
 		return nil
@@ -193,8 +189,7 @@ func (g *Gateway) Reward(ctx context.Context, sess string, r *event.RewardAssign
 }
 
 // Annotate attaches a named JSON value to a session, or to one of its turns or
-// branches. Without a revision it gets the one after the highest of its name
-// and place.
+// branches. Its revision is found as that of a reward, by name and place.
 func (g *Gateway) Annotate(ctx context.Context, sess string, a *event.Annotated) error {
 	if a.GetName() == "" {
 		return Invalidf("name", "an annotation needs a name")
@@ -202,22 +197,53 @@ func (g *Gateway) Annotate(ctx context.Context, sess string, a *event.Annotated)
 	if err := rawjson.Valid(a.GetValue()); err != nil {
 		return Invalidf("value", "value must be JSON: %s", err)
 	}
-	next := a.GetRevision() == 0
+	asked := a.GetRevision()
 	return g.change(ctx, sess, "annotation-"+g.deps.NewID(), func(t *tree.Tree, ev *event.Event) error {
 		if a.GetTurn() != "" && t.Turn(a.GetTurn()) == nil {
 			return &Error{Kind: UnknownThing, Param: "turn", Message: fmt.Sprintf("the session has no turn %q", a.GetTurn())}
 		}
-		if next {
-			a.Revision = 1
-			for _, was := range t.Annotations {
-				if was.GetName() == a.GetName() && was.GetTurn() == a.GetTurn() && was.GetBranch() == a.GetBranch() {
-					a.Revision = max(a.Revision, was.GetRevision()+1)
-				}
-			}
+		var said bool
+		a.Revision, said = revision(asked, t.Annotations,
+			func(was *event.Annotated) bool {
+				return was.GetName() == a.GetName() && was.GetTurn() == a.GetTurn() && was.GetBranch() == a.GetBranch()
+			},
+			func(was *event.Annotated) bool {
+				return was.GetSource() == a.GetSource() && bytes.Equal(was.GetValue(), a.GetValue())
+			})
+		if said {
+			return errUnchanged
 		}
 		ev.Body = &event.Event_Annotated{Annotated: a}
 		return nil
 	})
+}
+
+// revised is what has revisions.
+type revised interface{ GetRevision() int64 }
+
+// revision returns the revision of what is to be said about a place: the one
+// that is asked for, else the one after the highest. said reports that the
+// revision asked for, else the highest, says the same already: then that one is
+// returned.
+func revision[E revised](asked int64, list []E, there, same func(E) bool) (n int64, said bool) {
+	var latest E
+	found := false
+	for _, was := range list {
+		counts := there(was) && (asked == 0 || was.GetRevision() == asked)
+		if counts && (!found || was.GetRevision() >= latest.GetRevision()) {
+			latest, found = was, true
+		}
+	}
+	switch {
+	case found && same(latest):
+		return latest.GetRevision(), true
+	case asked > 0:
+		return asked, false
+	case found:
+		return latest.GetRevision() + 1, false
+	default:
+		return 1, false
+	}
 }
 
 // DeliveryFailed records that the answer of a turn could not be written.

@@ -190,6 +190,9 @@ func (g *Gateway) repeated(ctx context.Context, s *session.Session, req Request)
 	}
 	turn := s.Repeated(req.IdempotencyKey, req.RequestID, req.BodyHash)
 	if turn == nil {
+		turn = s.TakeUndelivered(req.BodyHash)
+	}
+	if turn == nil {
 		return nil, nil
 	}
 	if !bytes.Equal(turn.Committed.GetRequest().GetBodyHash(), req.BodyHash) {
@@ -237,16 +240,11 @@ func replay(a *Answer, req Request, early func(parse.Delta) error) error {
 // winner returns the turn that answered the same keyed request already: another
 // gateway was quicker.
 func (t *turn) winner(in *tree.Tree) *tree.Turn {
-	if t.req.key() == "" {
-		return nil
-	}
-	for _, n := range in.Turns {
-		was := n.Committed.GetRequest()
-		same := t.req.IdempotencyKey != "" && was.GetIdempotencyKey() == t.req.IdempotencyKey ||
-			t.req.IdempotencyKey == "" && was.GetRequestId() == t.req.RequestID && bytes.Equal(was.GetBodyHash(), t.req.BodyHash)
-		if same && n.ID != t.id {
-			return n
-		}
+	switch {
+	case t.req.IdempotencyKey != "":
+		return in.WithKey(t.req.IdempotencyKey)
+	case t.req.RequestID != "":
+		return in.WithRequest(t.req.RequestID, t.req.BodyHash)
 	}
 	return nil
 }

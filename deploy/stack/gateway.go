@@ -41,6 +41,10 @@ func (s *Stack) startGateway(ctx context.Context, g *group, l *logs, m *metrics,
 	}
 	gw, err := gateway.New(gatewayConfig(s.cfg), gateway.Deps{
 		Journal: turns, Models: models, Keys: k, Healthy: turns.Health, Log: s.opt.Log, Fault: s.opt.Fault,
+		Existed: func(ctx context.Context, session string) (bool, error) {
+			_, known, err := sessions.Get(ctx, session)
+			return known, err
+		},
 	})
 	if err != nil {
 		return err

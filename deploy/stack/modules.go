@@ -59,6 +59,8 @@ func recorderConfig(cfg config.Config) (recorder.Config, error) {
 	c := recorder.DefaultConfig()
 	c.Worker.CacheBytes = cfg.Recorder.CacheBytes
 	c.Worker.AtOnce = cfg.Log.Durability == string(jet.Single)
+	// While a turn is waited for, its session says nothing.
+	c.Reaper.Allow(cfg.Gateway.GenerateTimeout + cfg.Gateway.AppendTimeout)
 	if text := cfg.Recorder.Policy; text != "" {
 		if err := json.Unmarshal([]byte(text), &c.Worker.Policy); err != nil {
 			return c, fmt.Errorf("config: recorder.policy: %w", err)

@@ -101,6 +101,7 @@ func TestARewardThatIsSaidAgainIsOneReward(t *testing.T) {
 		{`{"reward":1}`, "3"},
 		{`{"reward":1,"components":{"a":1}}`, "4"},
 		{`{"reward":1,"components":{"a":1}}`, "4"},
+		{`{"reward":0.5,"revision":2}`, "2"},
 	} {
 		r := admin(w, t, http.MethodPost, path+"/reward", c.body)
 		require.Equal(t, http.StatusOK, r.Status, r.Body)
@@ -115,6 +116,28 @@ func TestARewardThatIsSaidAgainIsOneReward(t *testing.T) {
 		require.InDelta(t, 2.0, t2.Reward().GetReward(), 0)
 	})
 	require.Equal(t, http.StatusOK, admin(w, t, http.MethodPost, path+"/reward", `{"reward":3}`).Status, "late rewards are legal")
+}
+
+func TestAnAnnotationThatIsSaidAgainIsOneAnnotation(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{})
+	path := "/sessions/" + dialecttest.Session + "/annotations"
+	for i, c := range []struct{ body, revision string }{
+		{`{"name":"judge","value":1}`, "1"},
+		{`{"name":"judge","value":1}`, "1"}, // the answer was lost, says the caller
+		{`{"name":"judge","value":1,"source":"b"}`, "2"},
+		{`{"name":"judge","value":1}`, "3"},
+		{`{"name":"other","value":1}`, "1"},
+		{`{"name":"judge","value":1,"branch":"b"}`, "1"},
+		{`{"name":"judge","value":{"a":[1]},"revision":7}`, "7"},
+		{`{"name":"judge","value":{"a":[1]},"revision":7}`, "7"},
+		{`{"name":"judge","value":2}`, "8"},
+		{`{"name":"judge","value":{"a":[1]},"revision":7}`, "7"},
+	} {
+		r := admin(w, t, http.MethodPost, path, c.body)
+		require.Equal(t, http.StatusOK, r.Status, r.Body)
+		require.Equal(t, c.revision, value(t, r, "revision"), "call %d", i)
+	}
+	w.Tree(func(t2 *tree.Tree) { require.Len(t, t2.Annotations, 7) })
 }
 
 func TestACloseSaysWhyAndHappensOnce(t *testing.T) {

@@ -132,8 +132,6 @@ func (s *Session) add(t *tree.Turn) error {
 	for _, raw := range conv.GetMessages() {
 		s.index += len(raw)
 	}
-	body := string(t.Committed.GetRequest().GetBodyHash())
-	s.bodies[body] = append(s.bodies[body], t)
 	s.nodes[t] = n
 	s.prompts[prompt] = append(s.prompts[prompt], n)
 	s.answers[chain] = append(s.answers[chain], n)

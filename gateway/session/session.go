@@ -47,8 +47,7 @@ type Session struct {
 	answers  map[message.Hash][]*node // by the history that ends in the answer
 	prompts  map[message.Hash][]*node // by the history that the turn answered
 	modelIDs map[string]string        // by the id that the client knows
-	bodies   map[string][]*tree.Turn  // by the hash of the request's body
-	again    map[string]bool          // undelivered turns that were given again
+	again    map[string]bool          // undelivered turns that were given again here
 	heads    map[message.Hash]*Head
 	index    int // bytes of all these, about
 	damaged  error
@@ -79,7 +78,6 @@ func newSession(id string, j journal.Journal) *Session {
 		answers:  map[message.Hash][]*node{},
 		prompts:  map[message.Hash][]*node{},
 		modelIDs: map[string]string{},
-		bodies:   map[string][]*tree.Turn{},
 		again:    map[string]bool{},
 		heads:    map[message.Hash]*Head{},
 	}
@@ -99,7 +97,7 @@ func (s *Session) CatchUp(ctx context.Context) error {
 	s.mu.Unlock()
 	for e, err := range s.journal.ReadSession(ctx, s.id, tip) {
 		if err != nil {
-			return fmt.Errorf("session %s: read: %w", s.id, err)
+			return s.over(fmt.Errorf("session %s: read: %w", s.id, err))
 		}
 		s.mu.Lock()
 		if e.Tip.Count > s.tree.Tip.Count { // else an append was quicker
@@ -110,6 +108,17 @@ func (s *Session) CatchUp(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.damaged
+}
+
+// over returns err, and serves no more of a session whose events have left the
+// log: what is in memory is all that is left of it.
+func (s *Session) over(err error) error {
+	if errors.Is(err, journal.ErrTrimmed) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.damaged = err
+	}
+	return err
 }
 
 // slot is a lock whose waiters can give up.
@@ -160,25 +169,28 @@ func (s *Session) ModelID(call string) string {
 	return s.modelIDs[call]
 }
 
-// Repeated returns the turn that a request asks for again: one with the same
-// idempotency key, one with the same request id and body, or, once, one with
-// the same body whose answer did not arrive. It is nil for a new request. An
-// answer that was cut or empty is not given again: the client may have
-// repeated the request because of it.
+// Repeated returns the turn that answered a request with the same idempotency
+// key or, where there is none, with the same request id and body; nil for a new
+// request.
 func (s *Session) Repeated(idempotencyKey, requestID string, body []byte) *tree.Turn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	same := s.bodies[string(body)]
-	for i := len(s.tree.Turns) - 1; i >= 0 && idempotencyKey != ""; i-- {
-		if t := s.tree.Turns[i]; t.Committed.GetRequest().GetIdempotencyKey() == idempotencyKey {
-			return t
-		}
+	if idempotencyKey != "" {
+		return s.tree.WithKey(idempotencyKey)
 	}
+	return s.tree.WithRequest(requestID, body)
+}
+
+// TakeUndelivered returns a turn that answered a request with the same body and
+// whose answer did not arrive, and gives each only once: who asks again after
+// that wants a new sample. An answer that was cut or empty is not given again:
+// the client may have repeated the request because of it.
+func (s *Session) TakeUndelivered(body []byte) *tree.Turn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	same := s.tree.WithBody(body)
 	for i := len(same) - 1; i >= 0; i-- {
 		t := same[i]
-		if requestID != "" && t.Committed.GetRequest().GetRequestId() == requestID {
-			return t
-		}
 		complete := t.Committed.GetCompletion().GetFinishReason() != "length" && t.Len > t.PromptLen
 		if s.tree.Undelivered[t.ID] && len(t.Children) == 0 && complete && !s.again[t.ID] {
 			s.again[t.ID] = true
@@ -241,7 +253,7 @@ func (s *Session) tryAppend(ctx context.Context, build func(*tree.Tree) (*event.
 				return err
 			}
 		default:
-			return fmt.Errorf("session %s: append %s: %w", s.id, ev.Kind(), err)
+			return s.over(fmt.Errorf("session %s: append %s: %w", s.id, ev.Kind(), err))
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"turnlog.dev/gateway/session"
 	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/mem"
 	"turnlog.dev/schema/message"
 	"turnlog.dev/schema/tree"
@@ -52,10 +53,10 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	j := mem.New(mem.Options{})
-	w := &world{t: t, j: j, store: session.NewStore(j, 1<<20)}
+	w := &world{t: t, j: j, store: session.NewStore(j, 1<<20, nil)}
 	ev := &event.Event{Id: "open", Session: "s", Run: "r"}
 	ev.Body = &event.Event_SessionOpened{SessionOpened: &event.SessionOpened{}}
-	require.NoError(t, w.store.Open(t.Context(), ev, func(*session.Session, bool) error { return nil }))
+	require.NoError(t, w.store.Open(t.Context(), ev, false, func(*session.Session, bool) error { return nil }))
 	return w
 }
 
@@ -74,7 +75,7 @@ func (w *world) match(c message.Conversation) (m session.Match, known bool) {
 }
 
 // turn commits a turn for a history and returns its id.
-func (w *world) turn(c message.Conversation, answer message.Message) string {
+func (w *world) turn(c message.Conversation, answer message.Message, more ...func(*event.TurnCommitted)) string {
 	m, _ := w.match(c)
 	w.n++
 	id := fmt.Sprintf("t%d", w.n)
@@ -93,6 +94,9 @@ func (w *world) turn(c message.Conversation, answer message.Message) string {
 	if m.Parent != nil {
 		committed.Parent, committed.ParentKeep = m.Parent.ID, uint32(m.Parent.Len)
 		committed.Base = &event.Base{Turn: m.Parent.ID, Keep: uint32(m.Parent.Len)}
+	}
+	for _, change := range more {
+		change(committed)
 	}
 	ev := &event.Event{Id: id, Session: "s", Body: &event.Event_TurnCommitted{TurnCommitted: committed}}
 	w.use(func(s *session.Session) {
@@ -196,7 +200,7 @@ func TestEqualSiblingsAreAmbiguousUnlessOneNeverArrived(t *testing.T) {
 
 func TestTwoGatewaysServeOneSession(t *testing.T) {
 	one := newWorld(t)
-	two := &world{t: t, j: one.j, store: session.NewStore(one.j, 1<<20), n: 100}
+	two := &world{t: t, j: one.j, store: session.NewStore(one.j, 1<<20, nil), n: 100}
 	one.turn(conversation("u:1"), say("A"))
 	two.turn(conversation("u:1", "a:A", "u:2"), say("B")) // reads the session first
 	_, known := one.match(conversation("u:1", "a:A", "u:2", "a:B", "u:3"))
@@ -218,7 +222,7 @@ func TestTwoGatewaysServeOneSession(t *testing.T) {
 func TestAnEvictedSessionComesBackFromTheLog(t *testing.T) {
 	w := newWorld(t)
 	w.turn(conversation("u:1"), say("A"))
-	w.store = session.NewStore(w.j, 1) // room for nothing
+	w.store = session.NewStore(w.j, 1, nil) // room for nothing
 	for range 3 {
 		w.expect(conversation("u:1", "a:A", "u:2"), "t1", session.Extend, "")
 		require.Zero(t, w.store.Len())
@@ -262,4 +266,62 @@ func TestAnAnswerThatNamesItsTurnIsThatTurnAmongEqualOnes(t *testing.T) {
 	m, known = w.match(conversation("u:other", echo, "u:more"))
 	require.False(t, known)
 	require.Nil(t, m.Parent)
+}
+
+// A session whose events have left the log is over: nothing is served under its
+// id, and nothing begins again.
+func TestATrimmedSessionIsOverAndNeverBeginsAgain(t *testing.T) {
+	w := newWorld(t)
+	w.turn(conversation("u:1"), say("A"))
+	var opened, end journal.Tip
+	w.use(func(s *session.Session) {
+		require.NoError(t, s.View(func(tr *tree.Tree) error { end = tr.Tip; return nil }))
+	})
+	for e, err := range w.j.ReadSession(t.Context(), "s", journal.Tip{}) {
+		require.NoError(t, err)
+		opened = e.Tip
+		break
+	}
+	row := func(_ context.Context, id string) (bool, error) { return id == "s", nil } // the registry's
+	note := &event.Event{Id: "note", Session: "s", Body: &event.Event_Annotated{Annotated: &event.Annotated{Name: "n", Value: []byte("1")}}}
+	open := &event.Event{Id: "open", Session: "s", Run: "r", Body: &event.Event_SessionOpened{SessionOpened: &event.SessionOpened{}}}
+	for _, upTo := range []journal.Tip{opened, end} {
+		require.NoError(t, w.j.Trim(t.Context(), journal.PartitionOf("s"), upTo.Position))
+		cold := session.NewStore(w.j, 1<<20, row)
+		require.ErrorIs(t, cold.Use(t.Context(), "s", func(*session.Session) error { return nil }), journal.ErrTrimmed)
+		require.ErrorIs(t, cold.Open(t.Context(), open, false, func(*session.Session, bool) error { return nil }), journal.ErrTrimmed)
+		require.Zero(t, cold.Len())
+	}
+	// A gateway that still holds the session finds out when it appends or looks.
+	err := w.store.Use(t.Context(), "s", func(s *session.Session) error {
+		require.ErrorIs(t, s.CatchUp(t.Context()), journal.ErrTrimmed)
+		return s.Append(t.Context(), func(*tree.Tree) (*event.Event, error) { return note, nil })
+	})
+	require.ErrorIs(t, err, journal.ErrTrimmed)
+	require.ErrorIs(t, session.NewStore(w.j, 1<<20, row).Use(t.Context(), "other", func(*session.Session) error { return nil }), session.ErrUnknown)
+}
+
+func TestOneUndeliveredAnswerIsGivenAgainOnce(t *testing.T) {
+	w := newWorld(t)
+	body := []byte("hash")
+	id := w.turn(conversation("u:1"), say("A"), func(c *event.TurnCommitted) { c.Request = &event.Request{BodyHash: body, RequestId: "q"} })
+	take := func() (got string) {
+		w.use(func(s *session.Session) {
+			if n := s.TakeUndelivered(body); n != nil {
+				got = n.ID
+			}
+			require.Nil(t, s.Repeated("", "other", body))
+			require.Nil(t, s.Repeated("", "q", []byte("other")))
+			require.Nil(t, s.Repeated("k", "q", body), "a key is asked for alone")
+			require.Equal(t, id, s.Repeated("", "q", body).ID)
+		})
+		return got
+	}
+	require.Empty(t, take(), "it was delivered")
+	lost := &event.Event{Id: "lost", Session: "s", Body: &event.Event_DeliveryFailed{DeliveryFailed: &event.DeliveryFailed{Turn: id}}}
+	w.use(func(s *session.Session) {
+		require.NoError(t, s.Append(t.Context(), func(*tree.Tree) (*event.Event, error) { return lost, nil }))
+	})
+	require.Equal(t, id, take())
+	require.Empty(t, take())
 }

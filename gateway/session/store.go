@@ -16,6 +16,7 @@ import (
 type Store struct {
 	journal journal.Journal
 	limit   int
+	existed func(ctx context.Context, id string) (bool, error)
 
 	mu    sync.Mutex
 	items map[string]*item
@@ -31,8 +32,13 @@ type item struct {
 }
 
 // NewStore returns a cache that holds sessions of about limit bytes in all.
-func NewStore(j journal.Journal, limit int) *Store {
-	return &Store{journal: j, limit: limit, items: map[string]*item{}, order: list.New()}
+// existed says whether a session of which the log holds nothing was there once:
+// it is asked about such only. Nil knows of none.
+func NewStore(j journal.Journal, limit int, existed func(ctx context.Context, id string) (bool, error)) *Store {
+	if existed == nil {
+		existed = func(context.Context, string) (bool, error) { return false, nil }
+	}
+	return &Store{journal: j, limit: limit, existed: existed, items: map[string]*item{}, order: list.New()}
 }
 
 // Bytes and Len tell how full the cache is.
@@ -50,25 +56,54 @@ func (s *Store) Len() int {
 }
 
 // Use runs fn with the session, read from the log if it is not in the cache.
-// The error is ErrUnknown for a session that was never opened, ErrDamaged, the
-// journal's, or fn's.
+// The error is ErrUnknown for a session that was never opened, journal.ErrTrimmed
+// for one whose events have left the log, ErrDamaged, the journal's, or fn's.
 func (s *Store) Use(ctx context.Context, id string, fn func(*Session) error) error {
 	if !journal.ValidSession(id) || journal.IsRunSession(id) {
 		return fmt.Errorf("%w: %q", ErrUnknown, id)
 	}
 	it := s.acquire(id)
 	defer s.release(it)
-	if err := it.session.load(ctx); err != nil {
+	opened, err := it.session.load(ctx)
+	if err == nil && !opened {
+		if err = s.unused(ctx, id); err == nil {
+			err = fmt.Errorf("%w: %q", ErrUnknown, id)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	return fn(it.session)
 }
 
+// unused fails if a session of which the log holds nothing was there once.
+func (s *Store) unused(ctx context.Context, id string) error {
+	was, err := s.existed(ctx, id)
+	if err == nil && was {
+		err = journal.ErrTrimmed
+	}
+	if err != nil {
+		return fmt.Errorf("session %s: %w", id, err)
+	}
+	return nil
+}
+
 // Open appends the first event of a session, unless the session exists, and
-// runs fn with it. created says which of the two it was.
-func (s *Store) Open(ctx context.Context, ev *event.Event, fn func(sess *Session, created bool) error) error {
+// runs fn with it. created says which of the two it was. It fails with
+// journal.ErrTrimmed for a session that was there once: nothing begins again
+// under its id. fresh says that the id is new for sure.
+func (s *Store) Open(ctx context.Context, ev *event.Event, fresh bool, fn func(sess *Session, created bool) error) error {
 	it := s.acquire(ev.GetSession())
 	defer s.release(it)
+	if !fresh {
+		opened, err := it.session.load(ctx)
+		if err == nil && !opened {
+			err = s.unused(ctx, ev.GetSession())
+		}
+		if err != nil {
+			return err
+		}
+	}
 	created := false
 	err := it.session.Append(ctx, func(t *tree.Tree) (*event.Event, error) {
 		created = t.Opened == nil
@@ -83,23 +118,22 @@ func (s *Store) Open(ctx context.Context, ev *event.Event, fn func(sess *Session
 	return fn(it.session, created)
 }
 
-// load reads the session's events the first time.
-func (s *Session) load(ctx context.Context) error {
-	opened := func() (bool, error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.tree.Opened != nil, s.damaged
-	}
-	if ok, err := opened(); ok || err != nil {
-		return err
+// load reads the session's events the first time, and says whether there are
+// any.
+func (s *Session) load(ctx context.Context) (opened bool, err error) {
+	if opened, err := s.opened(); opened || err != nil {
+		return opened, err
 	}
 	if err := s.CatchUp(ctx); err != nil {
-		return err
+		return false, err
 	}
-	if ok, err := opened(); ok || err != nil {
-		return err
-	}
-	return fmt.Errorf("%w: %q", ErrUnknown, s.id)
+	return s.opened()
+}
+
+func (s *Session) opened() (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tree.Opened != nil, s.damaged
 }
 
 func (s *Store) acquire(id string) *item {

@@ -38,6 +38,9 @@ type Config struct {
 	MaxLife time.Duration
 	// MaxIdle ends every session without an event for so long; 0 is none.
 	MaxIdle time.Duration
+	// LongestTurn is how long a session that is at work may leave the log
+	// without a word: no limit on idleness is shorter.
+	LongestTurn time.Duration
 }
 
 // DefaultConfig looks twice a minute and ends no session before two days, or
@@ -55,7 +58,21 @@ func (c Config) Validate() error {
 	if c.MaxLife < 0 || c.MaxIdle < 0 {
 		faults = append(faults, errors.New("recorder: reaper: a limit is negative"))
 	}
+	if c.MaxIdle > 0 && c.MaxIdle <= c.LongestTurn {
+		faults = append(faults, fmt.Errorf("recorder: reaper: max_idle %s is not longer than the longest turn, %s", c.MaxIdle, c.LongestTurn))
+	}
 	return errors.Join(faults...)
+}
+
+// Allow makes the limits fit turns that may take as long as d.
+func (c *Config) Allow(d time.Duration) {
+	c.LongestTurn = d
+	if c.MaxIdle > 0 {
+		c.MaxIdle = max(c.MaxIdle, 2*d)
+	}
+	if c.MaxLife > 0 {
+		c.MaxLife = max(c.MaxLife, 2*c.MaxIdle)
+	}
 }
 
 // Registry lists the sessions that may be past their limits. What it says is a
@@ -150,8 +167,10 @@ func (r *Reaper) over(now, opened, last time.Time, wall, idle int64) (reason str
 	if limit := lower(time.Duration(wall)*time.Second, r.cfg.MaxLife); limit > 0 && now.Sub(opened) > limit {
 		return LimitWall, now.Sub(opened) - limit
 	}
-	if limit := lower(time.Duration(idle)*time.Second, r.cfg.MaxIdle); limit > 0 && now.Sub(last) > limit {
-		return LimitIdle, now.Sub(last) - limit
+	if limit := lower(time.Duration(idle)*time.Second, r.cfg.MaxIdle); limit > 0 {
+		if by := now.Sub(last) - max(limit, r.cfg.LongestTurn); by > 0 {
+			return LimitIdle, by
+		}
 	}
 	return "", 0
 }

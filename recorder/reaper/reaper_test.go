@@ -167,8 +167,29 @@ func TestTheServersClockCountsAndNotOurs(t *testing.T) {
 	})
 }
 
+// A turn that is waited for leaves nothing in the log: however short a session's
+// limit, and however long a turn may take, its session is not closed meanwhile.
+func TestNoLimitOnIdlenessIsShorterThanTheLongestTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.open(t, "s1", 0, 60)
+		cfg := reaper.DefaultConfig()
+		cfg.Allow(7 * time.Hour) // longer than the default would wait
+		require.NoError(t, cfg.Validate())
+		require.Equal(t, 14*time.Hour, cfg.MaxIdle)
+		r := w.reaper(t, cfg)
+		wait(t, 7*time.Hour)
+		require.NoError(t, r.Sweep(t.Context()))
+		require.Empty(t, w.reason(t, "s1"))
+		wait(t, time.Second)
+		require.NoError(t, r.Sweep(t.Context()))
+		require.Equal(t, "limit_idle", w.reason(t, "s1"))
+	})
+}
+
 func TestAConfigurationThatMakesNoSenseIsRefused(t *testing.T) {
 	require.NoError(t, reaper.DefaultConfig().Validate())
+	require.ErrorContains(t, reaper.Config{Every: 1, MaxIdle: time.Hour, LongestTurn: time.Hour}.Validate(), "longest turn")
 	err := reaper.Config{MaxIdle: -1}.Validate()
 	require.ErrorContains(t, err, "every")
 	require.ErrorContains(t, err, "negative")

@@ -10,6 +10,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"iter"
 	"strings"
@@ -38,6 +39,9 @@ var (
 	// ErrGap says that entries which should be there are not: a broken chain,
 	// or a position that has been trimmed.
 	ErrGap = errors.New("journal: gap")
+	// ErrTrimmed is an ErrGap where a session's log begins: what is asked for
+	// was there, and has been trimmed.
+	ErrTrimmed = fmt.Errorf("%w: trimmed", ErrGap)
 	// ErrClosed says that the journal or subscription was closed.
 	ErrClosed = errors.New("journal: closed")
 )

@@ -46,6 +46,7 @@ type Tree struct {
 	Tip journal.Tip
 
 	seen        map[string]bool
+	asked       asked
 	turns       map[string]*Turn
 	definitions map[event.Hash][]byte
 	bytes       int
@@ -60,6 +61,7 @@ func New(session string) *Tree {
 		seen:        map[string]bool{},
 		turns:       map[string]*Turn{},
 		definitions: map[event.Hash][]byte{},
+		asked:       newAsked(),
 	}
 }
 
@@ -217,6 +219,7 @@ func (t *Tree) commit(e journal.Entry, c *event.TurnCommitted) error {
 		}
 	}
 
+	t.asked.add(n)
 	t.newIDs += c.NewIDs()
 	t.turns[n.ID] = n
 	t.Turns = append(t.Turns, n)

@@ -56,8 +56,12 @@ func (l *Log) ReadSession(ctx context.Context, session string, from journal.Tip)
 // follows checks that a message that entry could read is the next one after a
 // tip.
 func (m message) follows(at journal.Tip) error {
-	if count := m.header.Get(headerCount); count != strconv.FormatUint(at.Count+1, 10) {
-		return fmt.Errorf("%w: event %s stands after event %d", journal.ErrGap, count, at.Count)
+	if text := m.header.Get(headerCount); text != strconv.FormatUint(at.Count+1, 10) {
+		gap := journal.ErrGap
+		if count, _ := strconv.ParseUint(text, 10, 64); count > at.Count {
+			gap = journal.ErrTrimmed // nothing else takes events out of a stream
+		}
+		return fmt.Errorf("%w: event %s stands after event %d", gap, text, at.Count)
 	}
 	if m.header.Get(headerPrev) != at.Chain.String() {
 		return fmt.Errorf("%w: event %d belongs to another history", journal.ErrGap, at.Count+1)
@@ -77,7 +81,7 @@ func (l *Log) walk(ctx context.Context, session string, from journal.Tip) iter.S
 		case errors.Is(err, errNoMessage) && from.Position == 0:
 			return
 		case errors.Is(err, errNoMessage):
-			yield(message{}, fmt.Errorf("%w: nothing is left of the session", journal.ErrGap))
+			yield(message{}, fmt.Errorf("%w: nothing is left of the session", journal.ErrTrimmed))
 			return
 		case err != nil:
 			yield(message{}, err)

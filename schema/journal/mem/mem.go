@@ -226,7 +226,10 @@ func (j *Journal) after(id string, from journal.Tip) ([]record, error) {
 	if !ok {
 		s = &session{}
 	}
-	if from.Count < s.base.Count || from.Count > s.tip.Count {
+	if from.Count < s.base.Count || s.tip.Count == 0 && from.Count > 0 {
+		return nil, fmt.Errorf("%w: session %s, event %d", journal.ErrTrimmed, id, from.Count)
+	}
+	if from.Count > s.tip.Count {
 		return nil, fmt.Errorf("%w: session %s has no event %d", journal.ErrGap, id, from.Count)
 	}
 	at, known := s.base, from.Count-s.base.Count
