@@ -61,9 +61,9 @@ func (m *Model) switches(asked Thinking) []byte {
 // nothing but the messages so far, so that a history stays a beginning of the
 // next one:
 //
-//   - Where the template takes no system message behind other messages, those
-//     that lead become one, and one that stands further behind is put at the
-//     end of the user message or tool result before it.
+//   - Where the template takes no system message behind other messages, one that
+//     stands there is put at the end of the user message or tool result before
+//     it. (Of several that lead, prompts make one themselves.)
 //   - Images and documents that come with tool results are replaced by a note.
 //     Anywhere else they are an error: the client can leave them out.
 func (m *Model) fit(c message.Conversation) (message.Conversation, error) {
@@ -71,9 +71,6 @@ func (m *Model) fit(c message.Conversation) (message.Conversation, error) {
 		if p := foreign(s.Content); p != nil {
 			return c, m.textOnly("system", p)
 		}
-	}
-	if len(c.Head.System) > 1 && !m.Prompts.Ability().SystemInside {
-		c.Head.System = []message.Message{merge(c.Head.System)}
 	}
 	var out []message.Message
 	results := false
@@ -131,15 +128,6 @@ func note(c message.Content) message.Content {
 		}
 	}
 	return message.TextContent(strings.Join(lines, "\n"))
-}
-
-// merge makes one system message of several.
-func merge(list []message.Message) message.Message {
-	texts := make([]string, len(list))
-	for i, s := range list {
-		texts[i] = s.Content.String()
-	}
-	return message.Message{Role: message.System, Content: message.TextContent(strings.Join(texts, "\n\n"))}
 }
 
 // foldSystem puts a system message at the end of the message before it.

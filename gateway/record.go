@@ -40,6 +40,9 @@ func (t *turn) committed(r parse.Reply, a *Answer, generated pool.Result) *event
 	if t.reordered {
 		c.Match.Tolerances = append([]string{session.ResultOrder}, c.Match.Tolerances...)
 	}
+	if len(t.prompt.Omits) > 0 {
+		c.Match.Tolerances = append(slices.Clip(c.Match.Tolerances), session.TemplateOmits)
+	}
 	if p := t.match.Parent; p != nil {
 		c.Parent, c.ParentKeep = p.ID, uint32(t.prompt.Keep)
 		c.Base = &event.Base{Turn: c.Parent, Keep: c.ParentKeep}

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -245,8 +244,6 @@ func (t *turn) place(ctx context.Context) error {
 			match = asRoot(t.req, session.TextParent)
 		case gen.GetTokenizer() != t.model.TokenizerID || gen.GetTemplate() != t.model.TemplateID:
 			match = asRoot(t.req, session.ModelChanged)
-		case !bytes.Equal(t.kwargs(p), p.Committed.GetConversation().GetTemplateKwargs()):
-			match = asRoot(t.req, session.KwargsChanged)
 		default:
 			return t.extend(match)
 		}
@@ -268,17 +265,20 @@ const parentTail = 16
 
 func (t *turn) extend(m session.Match) error {
 	p := m.Parent
+	conv := p.Committed.GetConversation()
 	parent := prompt.Parent{
-		Len:          p.Len,
-		Tail:         p.Slice(nil, max(0, p.Len-parentTail), p.Len),
-		Answer:       m.Answer,
-		FinishReason: p.Committed.GetCompletion().GetFinishReason(),
+		Len:     p.Len,
+		Tail:    p.Slice(nil, max(0, p.Len-parentTail), p.Len),
+		Answer:  m.Answer,
+		Head:    m.Head,
+		Options: prompt.Options{Kwargs: conv.GetTemplateKwargs(), Time: time.Unix(conv.GetTemplateTime(), 0)},
+		Thought: m.Thought,
 	}
 	t.options.Kwargs = t.kwargs(p)
 	out, err := t.model.Prompts.Extend(parent, t.req.Conversation, t.modelIDs(m.Added), t.options)
-	var rewrites *prompt.NotAppendOnlyError
-	if errors.As(err, &rewrites) {
-		return t.root(asRoot(t.req, session.TemplateRewrites))
+	var unfit *prompt.NotAppendOnlyError
+	if errors.As(err, &unfit) {
+		return t.root(asRoot(t.req, rootReason(unfit.Reason)))
 	}
 	if err != nil {
 		return promptError(err)
@@ -286,6 +286,19 @@ func (t *turn) extend(m session.Match) error {
 	t.match, t.prompt = m, out
 	t.ids = appendSegments(p.IDs(make([]uint32, 0, out.Keep+count(out.Segments)), out.Keep), out.Segments)
 	return nil
+}
+
+// rootReason is what the log calls the reason for which a prompt is no
+// continuation.
+func rootReason(r prompt.Reason) string {
+	switch r {
+	case prompt.HeadChanged:
+		return session.HeadChanged
+	case prompt.ArgumentsChanged:
+		return session.KwargsChanged
+	default:
+		return session.TemplateRewrites
+	}
 }
 
 func (t *turn) root(m session.Match) error {

@@ -35,7 +35,8 @@ const (
 )
 
 // Tolerances are the differences between an echoed history and the recorded
-// one that do not make it another history.
+// one that do not make it another history; and TemplateOmits: the model's
+// template leaves something out that a new message says.
 const (
 	TrailingSpace      = "trailing_space"
 	ContentForm        = "content_form" // null, text or list
@@ -43,6 +44,7 @@ const (
 	DroppedReasoning   = "dropped_reasoning"
 	ChangedReasoning   = "changed_reasoning"
 	ResultOrder        = "result_order"
+	TemplateOmits      = "template_omits"
 )
 
 // Match is where a request belongs in the tree.
@@ -62,6 +64,10 @@ type Match struct {
 	Ambiguous bool
 	// Rewritten: the client changed a tool call; the recorded one counts.
 	Rewritten bool
+	// Head is the parent's, and Thought says that there is thinking in its
+	// conversation, the answer included.
+	Head    message.Head
+	Thought bool
 }
 
 // node is what the index knows of a turn.
@@ -76,6 +82,8 @@ type node struct {
 	answer message.Message
 	// chains are the histories after each of added, then after the answer.
 	chains []message.Hash
+	// thought: there is thinking in the conversation, the answer included.
+	thought bool
 }
 
 // count is the number of messages of the conversation, the answer included.
@@ -109,6 +117,8 @@ func (s *Session) add(t *tree.Turn) error {
 	}
 	chain = message.Chain(chain, loose(n.answer).Hash())
 	n.chains = append(n.chains, chain)
+	thinks := func(m message.Message) bool { return m.Reasoning != "" }
+	n.thought = n.parent != nil && n.parent.thought || thinks(n.answer) || slices.ContainsFunc(n.added, thinks)
 
 	if s.heads[n.head] == nil {
 		h, err := readHead(conv, s.tree)
@@ -189,7 +199,10 @@ func (s *Session) Match(c message.Conversation) (m Match, known bool) {
 	m.Added = messages[m.Keep:]
 	known = !slices.ContainsFunc(m.Added, isAnswer)
 	if parent != nil {
-		m.Parent, m.Answer = parent.turn, parent.answer
+		m.Parent, m.Answer, m.Thought = parent.turn, parent.answer, parent.thought
+		if h := s.heads[parent.head]; h != nil {
+			m.Head = message.Head{System: h.system, Tools: h.tools}
+		}
 		named := len(m.Tolerances)
 		parent.walk(func(k int, recorded message.Message) bool {
 			m.compare(recorded, messages[k])

@@ -70,7 +70,7 @@ func dialogue(t *testing.T, m render.Model, prompts *prompt.Assembler, answers .
 			p, err = prompts.Root(c, prompt.Options{})
 		} else {
 			ids := parent.IDs()
-			p, err = prompts.Extend(prompt.Parent{Len: len(ids), Tail: ids, Answer: last}, c, []message.Message{question}, prompt.Options{})
+			p, err = prompts.Extend(prompt.Parent{Len: len(ids), Tail: ids, Answer: last, Head: c.Head}, c, []message.Message{question}, prompt.Options{})
 		}
 		require.NoError(t, err)
 		step := sessiontest.Step{ID: string(rune('a' + i)), Out: m.Tokenizer.Encode(nil, text+"<|im_end|>")}

@@ -22,6 +22,10 @@ import (
 // copy.
 type Family struct {
 	Name string
+	// Template says where the family's template comes from.
+	Template Source
+	// Policies are the history policies that the family allows; nil is all.
+	Policies []Policy
 	// Format is how replies are written.
 	Format parse.Format
 	// Stops are the tokens that end a turn, besides the tokenizer's own
@@ -47,6 +51,32 @@ type Family struct {
 	recognise func(Evidence) int
 }
 
+// Policy says what becomes of a history that the vendor's template would write
+// otherwise than it was sampled.
+type Policy string
+
+// The policies.
+const (
+	// KeepHistory leaves sampled ids, thinking included, where they are.
+	KeepHistory Policy = "keep"
+	// VendorHistory lets the template rewrite; where it does, the next call is a
+	// new root.
+	VendorHistory Policy = "vendor"
+)
+
+// Source says where a family's template is found.
+type Source string
+
+// The sources.
+const (
+	// FromCheckpoint: in the checkpoint's files, as chat_template.jinja or in
+	// tokenizer_config.json.
+	FromCheckpoint Source = ""
+	// FromUser: checkpoints bring code instead of a template, which is not run;
+	// the user puts a chat_template.jinja beside their files.
+	FromUser Source = "user"
+)
+
 // Evidence is what a family is recognised by. All of it is in a checkpoint's
 // files.
 type Evidence struct {
@@ -70,6 +100,9 @@ func (e Evidence) says(parts ...string) bool {
 	}
 	return true
 }
+
+// Allows reports whether the family has a history policy.
+func (f Family) Allows(p Policy) bool { return f.Policies == nil || slices.Contains(f.Policies, p) }
 
 // Detect returns the family that fits best, and Generic if none does.
 func Detect(e Evidence) Family {

@@ -26,22 +26,37 @@ type Assembler struct {
 	ends, trim map[uint32]bool
 	// opens: a turn has no end of its own but ends where the next message opens.
 	opens bool
+	// boundary are the tokens that what is new may begin with: closers, or, where
+	// a turn has none, what messages begin with.
+	boundary map[uint32]bool
+	// counts are the roles whose messages the template writes otherwise where
+	// others of their role came before. switches are words in a history that change what it writes
+	// further down.
+	counts   map[message.Role]bool
+	switches []string
 	// lead is the white space between a generation prompt and an answer.
 	lead  string
 	heads heads
 	// textual: the template wants the arguments of calls as text. listed: it
-	// wants all content as lists of parts.
-	textual, listed bool
-	ability         Ability
-	learned         bool // ability is complete
+	// wants all content as lists of parts. nulls: it writes the missing content of
+	// an answer with calls as a word.
+	textual, listed, nulls bool
+	ability                Ability
+	// learned: ability is complete but for how replies are read.
+	learned bool
 }
 
 // Ability is what New found out about a template by rendering with it.
 type Ability struct {
-	// SystemInside: system messages may stand behind other messages.
-	SystemInside bool
-	// Parts: content may hold parts other than text.
-	Parts bool
+	// SystemInside: system messages may stand behind other messages. Systems:
+	// several may lead; otherwise they become one.
+	SystemInside, Systems bool
+	// Parts are the types of content parts, besides text, that are rendered.
+	Parts []string
+	// Names: the names of speakers are rendered. CallIDs: so are the ids that
+	// results answer. Where they are not, a model never sees them, as its vendor
+	// means it to.
+	Names, CallIDs bool
 	// Extends: turns can be joined at an added token. Without it every call is
 	// a root.
 	Extends bool
@@ -49,7 +64,8 @@ type Ability struct {
 	Format string
 	// Calls: a call is read as the template writes it. If the family says that
 	// its models call tools, but this is false, the family is the wrong one.
-	Calls bool
+	// Parallel: an answer may hold several calls.
+	Calls, Parallel bool
 }
 
 // New learns the template's ways by rendering a few short conversations.
@@ -63,7 +79,10 @@ func New(m Model) (*Assembler, error) {
 	if m.Policy != Keep && m.Policy != Vendor {
 		return nil, fmt.Errorf("prompt: policy %q is not known; there are %s and %s", m.Policy, Keep, Vendor)
 	}
-	a := &Assembler{m: m, added: map[uint32]bool{}}
+	if !m.Family.Allows(m.Policy) {
+		return nil, fmt.Errorf("prompt: family %s has no policy %q; it has %q", m.Family.Name, m.Policy, m.Family.Policies)
+	}
+	a := &Assembler{m: m, added: map[uint32]bool{}, boundary: map[uint32]bool{}, counts: map[message.Role]bool{}}
 	for _, t := range m.Tokenizer.Added() {
 		a.added[t.ID] = true
 	}
@@ -80,7 +99,7 @@ func New(m Model) (*Assembler, error) {
 		return nil, fault("learn the template", err)
 	}
 	a.read()
-	a.ability.Format, a.learned = a.grammar.Name, true
+	a.ability.Format = a.grammar.Name
 	return a, nil
 }
 

@@ -1,9 +1,11 @@
 package prompt_test
 
 import (
+	"slices"
 	"strings"
 
 	"turnlog.dev/schema/message"
+	"turnlog.dev/tokenizer/prompt"
 )
 
 // trajectory is one conversation to take turns of. Every assistant message that
@@ -15,8 +17,12 @@ type trajectory struct {
 	column   string
 	messages []message.Message
 	deferred []message.Definition
+	// only is the one answer to split at; 0 is all.
+	only int
 	// cut is how many tokens the first answer lacks at its end.
 	cut int
+	// then changes the call that continues the answer.
+	then func(*message.Conversation, *prompt.Options)
 	// hostile texts may look like the start of a message; who they are laid to
 	// is not checked.
 	hostile bool
@@ -165,6 +171,27 @@ func trajectories() []trajectory {
 		}},
 		{name: "part lists in results", column: "part lists", messages: []message.Message{
 			user("u"), calls("", "run", list), parts(result("run", 0, ""), "1", "\n2"),
+		}},
+		{name: "other tools", column: "changed tools", then: func(c *message.Conversation, _ *prompt.Options) {
+			c.Head.Tools = append(slices.Clone(c.Head.Tools), tool("new", ""))
+		}, messages: []message.Message{user("u"), says("a"), user("v")}},
+		{name: "no tools", column: "changed tools", then: func(c *message.Conversation, _ *prompt.Options) {
+			c.Head.Tools = nil
+		}, messages: []message.Message{user("u"), calls("", "run", list), result("run", 0, "1")}},
+		{name: "another system message", column: "changed tools", then: func(c *message.Conversation, _ *prompt.Options) {
+			c.Head.System = []message.Message{sys("Be long.")}
+		}, messages: []message.Message{sys("Be brief."), user("u"), says("a"), user("v")}},
+		{name: "other arguments", column: "changed arguments", then: func(_ *message.Conversation, o *prompt.Options) {
+			o.Kwargs = []byte(`{"enable_thinking":true,"thinking":true,"other":1}`)
+		}, messages: []message.Message{user("u"), says("a"), user("v")}},
+		{name: "another day", column: "changed arguments", then: func(_ *message.Conversation, o *prompt.Options) {
+			o.Time = o.Time.AddDate(0, 0, 1)
+		}, messages: []message.Message{user("u"), says("a"), user("v")}},
+		{name: "a late result", column: "late result", only: 3, messages: []message.Message{
+			user("u"), calls("", "run", list), result("run", 0, "1"), says("Wait."), result("run", 0, "2"),
+		}},
+		{name: "a result of no call", column: "late result", messages: []message.Message{
+			user("u"), calls("", "run", list), result("weather", 3, "1"),
 		}},
 		{name: "deferred tools", column: "deferred tools", deferred: []message.Definition{late}, messages: []message.Message{
 			user("u"), calls("", "search_tools", `{"query": "late"}`), ref, calls("", "late", `{"x": [1]}`), result("late", 0, "1"),

@@ -1,6 +1,8 @@
 package prompt_test
 
 import (
+	"math"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -32,69 +34,99 @@ func (m *meter) EncodeSpans(text string) []tokenizer.Span {
 	return m.Tokenizer.EncodeSpans(text)
 }
 
-// long is a conversation of about n tokens, and the call that it ends with.
-func long(n int) (c message.Conversation, p prompt.Parent, added []message.Message) {
+// long is a conversation of about n tokens, as far as the format can say one,
+// and the call that it ends with.
+func long(cp familytest.Checkpoint, n int) (c message.Conversation, p prompt.Parent, added []message.Message) {
 	line := strings.Repeat("the answer is on the way ", 20)
-	messages := []message.Message{sys(line), user(line)}
+	messages := []message.Message{sys(line)}
 	for i := 0; i < n/200; i++ {
-		messages = append(messages, thinks("Look.", calls("", "run", list)), result("run", 0, line))
+		if cp.Calls {
+			messages = append(messages, user(line), thinks("Look.", calls("", "run", list)), result("run", 0, line), says("So."))
+		} else {
+			messages = append(messages, user(line), says(line))
+		}
 	}
-	answer := thinks("Look.", calls("", "run", list, "weather", oslo))
-	added = []message.Message{result("run", 0, line), result("weather", 1, "{}")}
+	messages = append(messages, user(line))
+	answer := thinks("Look.", says("So."))
+	added = []message.Message{user(line)}
+	switch {
+	case cp.Parallel:
+		answer = thinks("Look.", calls("", "run", list, "weather", oslo))
+		added = []message.Message{result("run", 0, line), result("weather", 1, "{}")}
+	case cp.Calls:
+		answer = thinks("Look.", calls("", "run", list))
+		added = []message.Message{result("run", 0, line)}
+	}
 	c = message.Split(append(append(messages, answer), added...), tools)
-	return c, prompt.Parent{Len: n, Answer: answer, Thought: true}, added
+	return c, prompt.Parent{Len: n, Answer: answer, Thought: true, Head: c.Head, Options: prompt.Options{Time: now}}, added
 }
 
 func TestExtendCostsTheSameAtAnyLengthOfHistory(t *testing.T) {
 	for _, cp := range familytest.Checkpoints() {
-		if !cp.Parallel {
-			continue
-		}
-		m := cp.Model()
-		w := &meter{Renderer: m.Renderer, Tokenizer: m.Tokenizer}
-		m.Renderer, m.Tokenizer = w, w
-		a, err := prompt.New(m)
-		require.NoError(t, err)
-		o := prompt.Options{Time: now}
-		var work [][3]int
-		var allocations []float64
-		for _, n := range []int{1_000, 10_000, 100_000} {
-			c, parent, added := long(n)
-			parent.Tail = a.StopTokens()[:1]
-			w.messages, w.rendered, w.encoded = 0, 0, 0
-			_, err := a.Extend(parent, c, added, o)
-			require.NoError(t, err, cp.Name)
-			work = append(work, [3]int{w.messages, w.rendered, w.encoded})
-			allocations = append(allocations, testing.AllocsPerRun(20, func() {
-				_, _ = a.Extend(parent, c, added, o)
-			}))
-		}
-		require.Equal(t, work[0], work[1], cp.Name)
-		require.Equal(t, work[0], work[2], cp.Name)
-		require.InEpsilon(t, allocations[0], allocations[1], 0.1, cp.Name)
-		require.InEpsilon(t, allocations[0], allocations[2], 0.1, cp.Name)
+		t.Run(cp.Name, func(t *testing.T) {
+			m := cp.Model()
+			w := &meter{Renderer: m.Renderer, Tokenizer: m.Tokenizer}
+			m.Renderer, m.Tokenizer = w, w
+			a, err := prompt.New(m)
+			require.NoError(t, err)
+			o := prompt.Options{Time: now}
+			var work [][3]int
+			var allocations, bytes []float64
+			for _, n := range []int{1_000, 10_000, 100_000} {
+				c, parent, added := long(cp, n)
+				parent.Tail = a.StopTokens()[:1]
+				w.messages, w.rendered, w.encoded = 0, 0, 0
+				_, err := a.Extend(parent, c, added, o)
+				require.NoError(t, err)
+				work = append(work, [3]int{w.messages, w.rendered, w.encoded})
+				require.Positive(t, w.encoded)
+				allocations = append(allocations, testing.AllocsPerRun(20, func() {
+					_, _ = a.Extend(parent, c, added, o)
+				}))
+				bytes = append(bytes, allocated(20, func() {
+					_, _ = a.Extend(parent, c, added, o)
+				}))
+			}
+			for i := 1; i < 3; i++ {
+				require.Equal(t, work[0], work[i])
+				require.InEpsilon(t, allocations[0], allocations[i], 0.1)
+				require.InEpsilon(t, bytes[0], bytes[i], 0.1)
+			}
+		})
 	}
 }
 
-func model(b *testing.B, name string) (*prompt.Assembler, prompt.Model) {
+// allocated is the least number of bytes that a call of fn allocates.
+func allocated(runs int, fn func()) float64 {
+	least := math.Inf(1)
+	var before, after runtime.MemStats
+	for range runs {
+		runtime.ReadMemStats(&before)
+		fn()
+		runtime.ReadMemStats(&after)
+		least = min(least, float64(after.TotalAlloc-before.TotalAlloc))
+	}
+	return least
+}
+
+func model(b *testing.B, name string) (*prompt.Assembler, familytest.Checkpoint) {
 	for _, c := range familytest.Checkpoints() {
 		if c.Name == name {
-			m := c.Model()
-			a, err := prompt.New(m)
+			a, err := prompt.New(c.Model())
 			require.NoError(b, err)
-			return a, m
+			return a, c
 		}
 	}
 	b.Fatal(name)
-	return nil, prompt.Model{}
+	return nil, familytest.Checkpoint{}
 }
 
 func BenchmarkExtend(b *testing.B) {
 	for _, name := range []string{"qwen3-hybrid", "glm-4.7", "kimi-k2", "gpt-oss"} {
 		for _, n := range []int{1_000, 100_000} {
 			b.Run(name+map[int]string{1_000: "/1k", 100_000: "/100k"}[n], func(b *testing.B) {
-				a, _ := model(b, name)
-				c, parent, added := long(n)
+				a, cp := model(b, name)
+				c, parent, added := long(cp, n)
 				parent.Tail = a.StopTokens()[:1]
 				o := prompt.Options{Time: now}
 				b.ReportAllocs()
@@ -111,8 +143,8 @@ func BenchmarkExtend(b *testing.B) {
 func BenchmarkRoot(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
 		b.Run(map[int]string{1_000: "1k", 100_000: "100k"}[n], func(b *testing.B) {
-			a, _ := model(b, "qwen3-hybrid")
-			c, _, _ := long(n)
+			a, cp := model(b, "qwen3-hybrid")
+			c, _, _ := long(cp, n)
 			o := prompt.Options{Time: now}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -28,6 +28,8 @@ type rig struct {
 	tok   tokenizer.Tokenizer
 	a     *prompt.Assembler
 	o     prompt.Options
+	// tools are offered with every call.
+	tools []message.Definition
 }
 
 func newRig(t testing.TB, c familytest.Checkpoint, policy prompt.Policy) *rig {
@@ -35,7 +37,7 @@ func newRig(t testing.TB, c familytest.Checkpoint, policy prompt.Policy) *rig {
 	m.Policy = policy
 	a, err := prompt.New(m)
 	require.NoError(t, err, c.Name)
-	r := &rig{Checkpoint: c, model: m, tok: m.Tokenizer, a: a, o: prompt.Options{Time: now}}
+	r := &rig{Checkpoint: c, model: m, tok: m.Tokenizer, a: a, o: prompt.Options{Time: now}, tools: tools}
 	if c.Kwargs != "" {
 		r.o.Kwargs = []byte(c.Kwargs)
 	}
@@ -43,7 +45,7 @@ func newRig(t testing.TB, c familytest.Checkpoint, policy prompt.Policy) *rig {
 }
 
 func (r *rig) root(messages []message.Message, deferred []message.Definition) (prompt.Prompt, error) {
-	return r.a.Root(message.Split(messages, slices.Concat(tools, deferred)), r.o)
+	return r.a.Root(message.Split(messages, slices.Concat(r.tools, deferred)), r.o)
 }
 
 // sample is the completion that says answer as the template writes it: what
@@ -78,7 +80,7 @@ func (r *rig) sample(history []message.Message, answer message.Message, deferred
 }
 
 func (r *rig) text(messages []message.Message, deferred []message.Definition, generate bool) string {
-	c := message.Split(messages, slices.Concat(tools, deferred))
+	c := message.Split(messages, slices.Concat(r.tools, deferred))
 	text, err := r.a.Text(c, generate, r.o)
 	if err != nil {
 		return "error: " + err.Error()
@@ -92,7 +94,7 @@ func (r *rig) split(tr trajectory, at int) (result string) {
 	tr.messages = r.fit(tr.messages)
 	history, answer := tr.messages[:at], tr.messages[at]
 	for _, m := range tr.messages {
-		if n := len(m.Calls); n > 0 && !r.Calls || n > 1 && !r.Parallel {
+		if len(m.Calls) > 0 && !r.Calls {
 			return "-"
 		}
 	}
@@ -112,6 +114,10 @@ func (r *rig) split(tr trajectory, at int) (result string) {
 		return "refused: " + err.Error()
 	}
 	ids := root.Append(nil, nil)
+	if len(answer.Calls) > 1 && !r.Parallel {
+		// No template writes it, but a reply may say it.
+		return r.several(tr, at, end, len(ids))
+	}
 	completion, ok := r.sample(history, answer, tr.deferred)
 	if !ok && r.Thinks && answer.Reasoning == "" {
 		// The generation prompt has opened the thinking.
@@ -123,7 +129,7 @@ func (r *rig) split(tr trajectory, at int) (result string) {
 	if !ok {
 		return "-"
 	}
-	parser := r.a.Parser(root, message.Split(history, slices.Concat(tools, tr.deferred)))
+	parser := r.a.Parser(root, message.Split(history, slices.Concat(r.tools, tr.deferred)))
 	parser.Push(completion)
 	reply, _ := parser.Finish("stop")
 	if fault := same(reply, answer, r.Thinks); fault != "" {
@@ -138,13 +144,17 @@ func (r *rig) split(tr trajectory, at int) (result string) {
 	}
 	parent := prompt.Parent{
 		Len: len(ids) + len(completion), Tail: completion[max(0, len(completion)-8):], Answer: answer,
+		Head: message.Split(history, r.tools).Head, Options: r.o,
 		Thought: slices.ContainsFunc(tr.messages[:at+1], func(m message.Message) bool { return m.Reasoning != "" }),
 	}
-	c := message.Split(tr.messages[:end], slices.Concat(tools, tr.deferred))
-	next, err := r.a.Extend(parent, c, added, r.o)
+	c, o := message.Split(tr.messages[:end], slices.Concat(r.tools, tr.deferred)), r.o
+	if tr.then != nil {
+		tr.then(&c, &o)
+	}
+	next, err := r.a.Extend(parent, c, added, o)
 	var rewrites *prompt.NotAppendOnlyError
 	if errors.As(err, &rewrites) {
-		return "branch: " + rewrites.Reason
+		return "branch: " + string(rewrites.Reason)
 	}
 	if err != nil {
 		return "refused: " + err.Error()
@@ -153,6 +163,9 @@ func (r *rig) split(tr trajectory, at int) (result string) {
 		return "WRONG provenance: " + fault
 	}
 	got := next.Append(nil, append(ids, completion...))
+	if fault := r.joined(next, len(ids), completion, tr, at, end); fault != "" {
+		return "WRONG " + fault
+	}
 	fresh, err := r.root(tr.messages[:end], tr.deferred)
 	if err != nil {
 		return "fresh refused: " + err.Error()
@@ -164,11 +177,115 @@ func (r *rig) split(tr trajectory, at int) (result string) {
 	if r.tok.Decode(got) == r.tok.Decode(want) {
 		return "text" // the sampled ids are not those that the text encodes to
 	}
-	new := got[next.Keep:]
-	if len(want) >= len(new) && slices.Equal(want[len(want)-len(new):], new) {
-		return "kept"
+	return "kept"
+}
+
+// several continues an answer of several calls where the format knows one.
+func (r *rig) several(tr trajectory, at, end, prompted int) string {
+	c := message.Split(tr.messages[:end], slices.Concat(r.tools, tr.deferred))
+	parent := prompt.Parent{Len: prompted + 1, Tail: r.a.StopTokens()[:1], Answer: tr.messages[at], Head: c.Head, Options: r.o}
+	_, err := r.a.Extend(parent, c, tr.messages[at+1:end], r.o)
+	var unfit *prompt.NotAppendOnlyError
+	if !errors.As(err, &unfit) {
+		return fmt.Sprintf("WRONG several calls continued, %v", err)
 	}
-	return "WRONG\n got " + quote(r.tok.Decode(got)) + "\nwant " + quote(r.tok.Decode(want))
+	if _, err := r.root(tr.messages[:end], tr.deferred); err != nil {
+		return "WRONG the root is refused: " + err.Error()
+	}
+	return "branch: " + string(unfit.Reason)
+}
+
+// joined checks that the sampled ids stand where they stood, and that what is
+// new is, from the end of the turn on, what a render of the whole has there.
+func (r *rig) joined(next prompt.Prompt, prompted int, completion []uint32, tr trajectory, at, end int) string {
+	var new []uint32
+	for _, s := range next.Segments {
+		new = append(new, s.IDs...)
+	}
+	want, err := r.behind(tr.messages[:at], tr.messages[at], tr.messages[at+1:end], tr.deferred)
+	if err != nil {
+		return err.Error()
+	}
+	last := completion[len(completion)-1]
+	ended, _ := r.tok.Token(last)
+	f := r.real()
+	switch dropped := prompted + len(completion) - next.Keep; {
+	case dropped == 0 && (last == want[0] || slices.Contains(f.Ends, ended)):
+		want = want[1:] // the turn ended as it should
+	case dropped == 0:
+		// The turn was cut, or its end is only the opener of what follows.
+	case dropped == 1 && slices.Contains(f.Trim, ended), dropped == 1 && f.Name == family.Generic.Name:
+	default:
+		return fmt.Sprintf("%d ids dropped behind %s", dropped, ended)
+	}
+	if !slices.Equal(new, want) {
+		return "joint\n got " + quote(r.tok.Decode(new)) + "\nwant " + quote(r.tok.Decode(want))
+	}
+	return ""
+}
+
+// behind is what a render of the whole conversation has behind the answer, from
+// the token on that ends the turn or, where turns have no end, that opens the
+// next message. The real history is in it; the answer is marked to find its end.
+func (r *rig) behind(history []message.Message, answer message.Message, added []message.Message, deferred []message.Definition) ([]uint32, error) {
+	const mark = "turnlog-test-mark"
+	if n := len(answer.Calls); n > 0 {
+		answer.Calls = slices.Clone(answer.Calls)
+		answer.Calls[n-1].Arguments = `{"k": "` + mark + `"}`
+	} else {
+		answer.Content = message.TextContent(mark)
+	}
+	c := message.Split(slices.Concat(history, []message.Message{answer}, added), slices.Concat(r.tools, deferred))
+	text, err := r.a.Text(c, true, r.o)
+	if err != nil {
+		return nil, err
+	}
+	if strings.Count(text, mark) != 1 {
+		return nil, fmt.Errorf("%d marks in %s", strings.Count(text, mark), quote(text))
+	}
+	_, after, _ := strings.Cut(text, mark)
+	ids := r.tok.Encode(nil, after)
+	ends := r.ends()
+	at := slices.IndexFunc(ids, func(id uint32) bool {
+		s, _ := r.tok.Token(id)
+		return slices.Contains(ends, s)
+	})
+	if at < 0 {
+		return nil, errors.New("no end behind the answer in " + quote(after))
+	}
+	return ids[at:], nil
+}
+
+// real is the checkpoint's family, also where a test makes nothing known of it.
+func (r *rig) real() family.Family {
+	for _, c := range familytest.Checkpoints() {
+		if c.Name == r.Name {
+			return c.Family
+		}
+	}
+	return r.Family
+}
+
+// ends are the tokens that the tests know turns to end with, written down here
+// and not taken from what is tested. Where turns have no end, they are what may
+// come next.
+func (r *rig) ends() []string {
+	f := r.real()
+	switch f.Name {
+	case family.GLM.Name:
+		return []string{"<|user|>", "<|observation|>", "<|system|>", "<|assistant|>"}
+	case family.GPTOSS.Name:
+		return []string{"<|end|>", "<|call|>", "<|return|>"}
+	}
+	if len(f.Stops) > 0 {
+		return f.Stops
+	}
+	var out []string
+	for _, id := range r.a.StopTokens() {
+		s, _ := r.tok.Token(id)
+		out = append(out, s)
+	}
+	return out
 }
 
 // fit gives calls the ids that the family's models write.
@@ -245,12 +362,14 @@ func (r *rig) outcomes(visit func(name, outcome string)) map[string][]string {
 	all := map[string][]string{}
 	for _, tr := range trajectories() {
 		for at, m := range tr.messages {
-			if m.Role != message.Assistant || at == len(tr.messages)-1 {
+			if m.Role != message.Assistant || at == len(tr.messages)-1 || tr.only > 0 && at != tr.only {
 				continue
 			}
 			outcome := r.split(tr, at)
 			visit(fmt.Sprintf("%s, turn %d", tr.name, at), outcome)
-			outcome, _, _ = strings.Cut(outcome, ":")
+			if kind, _, _ := strings.Cut(outcome, ":"); kind != "branch" {
+				outcome = kind
+			}
 			if !slices.Contains(all[tr.column], outcome) {
 				all[tr.column] = append(all[tr.column], outcome)
 			}

@@ -1,7 +1,10 @@
 package prompt
 
 import (
+	"fmt"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/message"
@@ -18,23 +21,31 @@ type part struct {
 // before all messages, then the messages, then the generation prompt. A message
 // that the template leaves out has no part. Labels are information: no token of
 // a prompt is trained, whoever it belongs to.
-func (a *Assembler) label(text string, first event.Provenance, messages []message.Message) []part {
-	parts := []part{{0, first}}
+//
+// It also returns which messages the template left something of out: what a
+// message says, or a call, is nowhere behind the messages before it.
+func (a *Assembler) label(text string, first event.Provenance, messages []message.Message) (parts []part, omits []int) {
+	parts = []part{{0, first}}
 	at := 0
 	heads := finder{}
+	search := seeker{text: text, budget: searchBudget + 32*len(text)}
 	for i, m := range messages {
 		head, n := heads.find(text[at:], a.openers(m.Role, i > 0 && messages[i-1].Role == message.Tool)...)
-		if head < 0 {
-			continue
+		if head >= 0 {
+			at += head
+			parts = append(parts, part{at, provenance(m.Role)})
+			at += n
 		}
-		at += head
-		parts = append(parts, part{at, provenance(m.Role)})
-		at += n
 		// What looks like the start of a message inside this one is none.
-		if content := strings.TrimSpace(m.Content.String()); content != "" {
-			if skip := strings.Index(text[at:min(len(text), at+len(content)+contentSlack)], content); skip >= 0 {
-				at += skip + len(content)
-			}
+		end, ok := search.content(at, strings.TrimSpace(m.Content.String()))
+		if ok && head >= 0 {
+			at = end
+		}
+		for _, c := range m.Calls {
+			ok = ok && search.anywhere(at, c.Name)
+		}
+		if !ok {
+			omits = append(omits, i)
 		}
 	}
 	if g := a.heads.assistant; g != "" {
@@ -42,12 +53,85 @@ func (a *Assembler) label(text string, first event.Provenance, messages []messag
 			parts = append(parts, part{at + last, event.Provenance_PROVENANCE_GENERATION_PROMPT})
 		}
 	}
-	return parts
+	return parts, omits
+}
+
+// seeker finds what messages say in a rendered text. What is not near where it
+// should be is looked for in all of the rest; the budget, in bytes, keeps many
+// of those from taking time with the square of the text. What is not looked for
+// any more counts as left out.
+type seeker struct {
+	text   string
+	budget int
 }
 
 // contentSlack is how far behind a message's head its content may begin: more
 // than any template writes between the two.
 const contentSlack = 4096
+
+// searchBudget is how much is always searched.
+const searchBudget = 1 << 20
+
+// content returns where the content ends that stands somewhere behind at.
+func (s *seeker) content(at int, content string) (end int, ok bool) {
+	if content == "" {
+		return at, true
+	}
+	for i, spelled := range spellings(content) {
+		if i > 0 && spelled == content {
+			continue
+		}
+		near := s.text[at:min(len(s.text), at+len(spelled)+contentSlack)]
+		if skip := strings.Index(near, spelled); skip >= 0 {
+			return at + skip + len(spelled), true
+		}
+	}
+	for i, spelled := range spellings(content) {
+		if (i == 0 || spelled != content) && s.anywhere(at, spelled) {
+			return at, true
+		}
+	}
+	return at, false
+}
+
+func (s *seeker) anywhere(at int, what string) bool {
+	if s.budget -= len(s.text) - at; s.budget < 0 {
+		return false
+	}
+	return strings.Contains(s.text[at:], what)
+}
+
+// spellings are the forms in which templates write a text: as it is, and inside
+// a JSON string, as Python writes those for people and for machines.
+func spellings(content string) [3]string {
+	return [3]string{content, quoted(content, utf8.MaxRune), quoted(content, utf8.RuneSelf-1)}
+}
+
+// quoted is the inside of Python's JSON string of s; characters above last are
+// escaped.
+func quoted(s string, last rune) string {
+	special := func(r rune) bool { return r < ' ' || r == '"' || r == '\\' || r > last }
+	if strings.IndexFunc(s, special) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		short := strings.IndexRune("\"\\\n\r\t\b\f", r)
+		switch {
+		case short >= 0:
+			b.WriteByte('\\')
+			b.WriteByte(`"\nrtbf`[short])
+		case r > 0xffff && r > last:
+			hi, lo := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, hi, lo)
+		case special(r):
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
 
 // openers are what a message may begin with; again says that a tool result
 // stands before it.

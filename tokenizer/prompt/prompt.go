@@ -34,6 +34,11 @@ type Prompt struct {
 	Keep int
 	// Segments are the ids behind those.
 	Segments []Segment
+	// Omits are the messages that the template left something of out, by their
+	// place in the conversation for a root, and among the added ones otherwise:
+	// a text, or a call. Templates do that, and the model never sees it, so
+	// whoever records the prompt should say it.
+	Omits []int
 }
 
 // Segment is a run of ids of one provenance.
@@ -69,12 +74,13 @@ type Parent struct {
 	Tail []uint32
 	// Answer is what it said.
 	Answer message.Message
+	// Head and Options are what its prompt was made with. A call with others
+	// does not continue it.
+	Head    message.Head
+	Options Options
 	// Thought says that the ids hold thinking that a vendor's template might
 	// leave out of the history: in Answer or before. Policy vendor needs it.
 	Thought bool
-	// FinishReason is the engine's. Whether the turn was cut is taken from the
-	// last id, since engines differ in what they call it.
-	FinishReason string
 }
 
 // Options are the arguments of one call's template.
@@ -96,16 +102,13 @@ type Renderer interface {
 var _ Renderer = (*chat.Template)(nil)
 
 // Policy says what becomes of a history that the vendor's template would write
-// otherwise than it was sampled.
-type Policy string
+// otherwise than it was sampled. See family.Policy.
+type Policy = family.Policy
 
 // The policies.
 const (
-	// Keep leaves sampled ids, thinking included, where they are.
-	Keep Policy = "keep"
-	// Vendor lets the template rewrite: Extend then reports
-	// NotAppendOnlyError, and the caller makes a new root.
-	Vendor Policy = "vendor"
+	Keep   = family.KeepHistory
+	Vendor = family.VendorHistory
 )
 
 // Model is what an Assembler works with.
@@ -113,29 +116,70 @@ type Model struct {
 	Renderer  Renderer
 	Tokenizer tokenizer.Tokenizer
 	Family    family.Family
-	// Policy is Keep if empty.
+	// Policy is one that the family allows; Keep if empty.
 	Policy Policy
 	// StopTokens are ids that end a turn besides the family's: eos_token_id of
 	// generation_config.json.
 	StopTokens []uint32
 }
 
+// Reason says why a call cannot continue its parent's ids.
+type Reason string
+
+// The reasons.
+const (
+	// NothingNew: there is nothing to continue with, or nothing to continue.
+	NothingNew Reason = "nothing new"
+	// HeadChanged: the system messages or the tools are others than the
+	// parent's prompt begins with.
+	HeadChanged Reason = "head changed"
+	// ArgumentsChanged: the template's arguments or its time are others.
+	ArgumentsChanged Reason = "arguments changed"
+	// EarlierCall: a result answers a call of an earlier turn, or none. What a
+	// template writes for it may depend on that call.
+	EarlierCall Reason = "result of an earlier call"
+	// OneCall: the answer makes several calls, and the template writes one to a
+	// message.
+	OneCall Reason = "several calls"
+	// Switched: the history holds a word by which the template turns thinking on
+	// or off further down.
+	Switched Reason = "switch in the history"
+	// Counted: the template writes such messages otherwise where the history
+	// holds others of their role.
+	Counted Reason = "depends on the history"
+	// Rewritten: the template changes what stands before the new messages.
+	Rewritten Reason = "history rewritten"
+	// Unjoined: no token that ends a turn, or opens a message, stands between
+	// the answer and what follows.
+	Unjoined Reason = "no boundary token"
+	// Refused: the template refuses the new messages behind a short history. It
+	// may take the real one.
+	Refused Reason = "refused behind a short history"
+)
+
 // NotAppendOnlyError says that the new messages cannot be put behind the
-// parent's ids: the template would change what stands there. The caller makes
-// a new root.
+// parent's ids. The caller makes a new root.
 type NotAppendOnlyError struct {
-	Reason string
+	Reason Reason
+	// Detail says more, for people; it may be empty.
+	Detail string
 }
 
-func (e *NotAppendOnlyError) Error() string { return "prompt: not append-only: " + e.Reason }
+func (e *NotAppendOnlyError) Error() string {
+	s := "prompt: not append-only: " + string(e.Reason)
+	if e.Detail != "" {
+		s += ": " + e.Detail
+	}
+	return s
+}
 
 // Errors of conversations that a model cannot express. They are wrapped.
 var (
 	// ErrSystemInside is a system message behind the first other message,
 	// which the template refuses or leaves out.
 	ErrSystemInside = errors.New("the model's template takes no system message inside a conversation")
-	// ErrContent is content other than text that the template does not render.
-	ErrContent = errors.New("the model's template takes text only")
+	// ErrContent is a part of content that the template does not render.
+	ErrContent = errors.New("the model's template does not render such content")
 	// ErrUnknownTool is a reference to a tool that the request does not define.
 	ErrUnknownTool = errors.New("a result refers to a tool that is not defined")
 )

@@ -53,7 +53,7 @@ func TestARootSaysWhoSaidWhat(t *testing.T) {
 func (r *rig) extend(t *testing.T, last string, added ...message.Message) prompt.Prompt {
 	id, ok := r.tok.TokenID(last)
 	require.True(t, ok, last)
-	p, err := r.a.Extend(prompt.Parent{Len: 100, Tail: []uint32{id}, Answer: says("x")}, message.Conversation{}, added, r.o)
+	p, err := r.a.Extend(prompt.Parent{Len: 100, Tail: []uint32{id}, Answer: says("x"), Options: r.o}, message.Conversation{}, added, r.o)
 	require.NoError(t, err)
 	return p
 }
@@ -87,7 +87,7 @@ func TestDeferredToolsAreRenderedWhereTheyAreReferredTo(t *testing.T) {
 	ref.Content = message.Content{Form: message.List, Parts: []message.Part{
 		{Type: "text", Text: "Found:\n"}, {Type: "tool_reference", Raw: []byte(`{"type":"tool_reference","tool_name":"late"}`)},
 	}}
-	parent := prompt.Parent{Len: 9, Tail: r.a.StopTokens(), Answer: calls("", "search_tools", `{}`)}
+	parent := prompt.Parent{Len: 9, Tail: r.a.StopTokens(), Answer: calls("", "search_tools", `{}`), Options: r.o}
 	p, err := r.a.Extend(parent, message.Conversation{Deferred: []message.Definition{late}}, []message.Message{ref}, r.o)
 	require.NoError(t, err)
 	require.Equal(t, [2]string{"TOOL", "<|im_start|>user\n<tool_response>\nFound:\n" + string(late.Raw) + "\n\n</tool_response><|im_end|>\n"}, r.kinds(p)[1])
@@ -150,7 +150,7 @@ func TestATemplateWithoutAddedTokensNeverExtends(t *testing.T) {
 	}
 	r := newRig(t, c, prompt.Keep)
 	require.False(t, r.a.Ability().Extends)
-	_, err := r.a.Extend(prompt.Parent{Len: 1, Tail: []uint32{1}, Answer: says("x")}, message.Conversation{}, []message.Message{user("y")}, r.o)
+	_, err := r.a.Extend(prompt.Parent{Len: 1, Tail: []uint32{1}, Answer: says("x"), Options: r.o}, message.Conversation{}, []message.Message{user("y")}, r.o)
 	var branch *prompt.NotAppendOnlyError
 	require.ErrorAs(t, err, &branch)
 }
@@ -162,7 +162,7 @@ func TestAnAssemblerIsSharedByGoroutines(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 20 {
-				if p, err := r.a.Extend(prompt.Parent{Len: 100, Tail: r.a.StopTokens(), Answer: says("x")},
+				if p, err := r.a.Extend(prompt.Parent{Len: 100, Tail: r.a.StopTokens(), Answer: says("x"), Options: r.o},
 					message.Conversation{}, []message.Message{user("hi")}, r.o); err != nil || p.Len() != want.Len() {
 					t.Error(p, err)
 				}

@@ -3,6 +3,7 @@ package prompt_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,10 +16,26 @@ import (
 
 // pieces are what random texts are made of: words that merge with their
 // neighbours, white space of all kinds, and what formats give a meaning to.
-var pieces = strings.Split("a| the|Hello|\n|\n\n| |  |\t|é|日本|😀|.|...|\"|{|}|\\|'|<|>|<|im_end|>|1|23|</think>|<tool_call>|[INST]|"+
-	"<|im_start|>assistant\n|<|user|>|<|end|>|turnlogreply|turnlogquery|<｜User｜>|[e~[|]~b]ai\n|function|null|&lt;|\r\n|\u00a0|\u2028", "|")
+var pieces = strings.Split("a¦ the¦Hello¦\n¦\n\n¦ ¦  ¦\t¦é¦日本¦😀¦.¦...¦\"¦{¦}¦\\¦'¦<¦>¦|¦<|im_end|>¦1¦23¦</think>¦<tool_call>¦[INST]¦"+
+	"<|im_start|>assistant\n¦<|user|>¦<|end|>¦turnlogreply¦turnlogquery¦<｜User｜>¦[e~[¦]~b]ai\n¦function¦null¦&lt;¦\r\n¦\u00a0¦\u2028", "¦")
 
 type dice struct{ *rand.Rand }
+
+// hostile are more: what this package looks for, and what templates do.
+var hostile = slices.Concat(pieces, strings.Split("turnlogreplyx¦turnlogthought¦turnlogmore¦turnlogsystem¦turnlogtool¦turnlog00¦\\u0074urnlogreply¦<think>¦"+
+	"<|channel|>analysis<|message|>¦<|start|>functions.weather to=assistant¦<|return|>¦<|call|>¦<|eot_id|>¦<|start_header_id|>user<|end_header_id|>\n\n¦"+
+	"</s>¦[/INST]¦[TOOL_CALLS]¦[ARGS]¦[CALL_ID]¦<end_of_turn>\n¦<start_of_turn>model\n¦]~b]user\n¦<|im_user|>user<|im_middle|>¦<|tool_calls_section_begin|>¦"+
+	"<｜Assistant｜>¦<｜end▁of▁sentence｜>¦<｜tool▁outputs▁begin｜>¦<|assistant|>¦<|observation|>¦[gMASK]<sop>¦<tool_response>\n¦\n</tool_response>¦</tool_call>¦"+
+	"<minimax:tool_call>¦<function=weather>¦{{ messages }}¦{% raw %}¦{%- endif %}¦{#¦/no_think¦/think¦\u0085¦\u3000¦\ufeff¦\v¦\f¦\x00¦\u200d¦e\u0301", "¦"))
+
+// rough is a text of hostile pieces.
+func (d dice) rough() string {
+	var b strings.Builder
+	for range d.IntN(7) {
+		b.WriteString(hostile[d.IntN(len(hostile))])
+	}
+	return b.String()
+}
 
 func (d dice) text() string {
 	var b strings.Builder

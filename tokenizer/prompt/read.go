@@ -52,7 +52,7 @@ func (a *Assembler) reads(g *parse.Grammar) bool {
 }
 
 func (a *Assembler) readsCall(g *parse.Grammar, call message.Message) bool {
-	user, tools := say(message.User, query), []message.Definition{definition}
+	user, tools := say(message.User, query), []message.Definition{definition("")}
 	opened, err := a.render([]message.Message{user}, tools, true, probe)
 	if err != nil {
 		return false

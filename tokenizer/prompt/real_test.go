@@ -82,6 +82,7 @@ func realModel(t *testing.T, template, tokens string) {
 		require.NotContains(t, kind, "WRONG", "%s: %s", name, outcome)
 	})
 	t.Logf("outcomes %v", counts)
+	t.Logf("hostile %v", r.attacked(t, 100))
 }
 
 // mark takes the special tokens from the template.

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the tables of README.md")
 
 var columns = []string{
 	"tool result", "user turn", "several tools", "out of order", "reasoning, tool", "reasoning, user",
-	"cut off", "empty reply", "system inside", "part lists", "deferred tools",
+	"cut off", "empty reply", "system inside", "part lists", "deferred tools", "late result", "changed tools", "changed arguments",
 }
 
 // table runs all trajectories with all checkpoints.
