@@ -98,9 +98,22 @@ type Gateway struct {
 
 // Recorder is a recorder's configuration.
 type Recorder struct {
-	CacheBytes int `yaml:"cache_bytes" help:"memory for sessions in bytes"`
-	// Policy changes the mask policy; see recorder/README.md.
-	Policy string `yaml:"policy" help:"changes to the mask policy, a JSON object such as {\"Reasoning\":\"mask\"}"`
+	CacheBytes int    `yaml:"cache_bytes" help:"memory for sessions in bytes"`
+	Policy     Policy `yaml:"policy"`
+}
+
+// Policy decides what a recorder marks as trainable, and how it grades;
+// recorder/README.md has the tables. A replay folds by it too.
+type Policy struct {
+	Train          []string `yaml:"train" help:"classes of turns to train, of main, subagent, compaction, side and probe; the others are masked"`
+	Abandoned      string   `yaml:"abandoned" help:"turns that the agent did not go on from although it did from a sibling: train or mask"`
+	Undelivered    string   `yaml:"undelivered" help:"last turns whose answer never reached the agent: train or mask"`
+	CutOff         string   `yaml:"cut_off" help:"turns that ended for their length: train or mask"`
+	RewrittenCalls string   `yaml:"rewritten_calls" help:"turns whose tool call the client changed: train or mask"`
+	Reasoning      string   `yaml:"reasoning" help:"the thinking inside answers: train or mask"`
+	MaskFlags      []string `yaml:"mask_flags" help:"flags of the reply parser whose turns are masked, such as malformed_call"`
+	Grades         []string `yaml:"grades" help:"other grades for reasons of grade B and C, such as greedy=B or constrained:=A"`
+	Audit          float64  `yaml:"audit" help:"share of turns whose prompt is rendered again and compared, 0 to 1"`
 }
 
 // Exporter is an exporter's configuration.
@@ -158,7 +171,10 @@ func Default() Config {
 			Instance: "gateway", CacheBytes: 512 << 20, AppendTimeout: 30 * time.Second, GenerateTimeout: 30 * time.Minute,
 			DefaultMaxTokens: 4096, MaxBody: 64 << 20, PingEvery: 10 * time.Second,
 		},
-		Recorder: Recorder{CacheBytes: 512 << 20},
+		Recorder: Recorder{CacheBytes: 512 << 20, Policy: Policy{
+			Train: []string{"main", "subagent", "compaction"}, Abandoned: "mask", Undelivered: "mask",
+			CutOff: "train", RewrittenCalls: "train", Reasoning: "train",
+		}},
 		Exporter: Exporter{
 			Flush: 10 * time.Second, FlushTokens: 64 << 20, RewardDeadline: time.Hour, GroupDeadline: time.Hour, Partial: "drop",
 			Grades: []string{"A", "B", "C"}, Classes: []string{}, FileTokens: 128 << 20, Compression: "zstd",

@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"turnlog.dev/deploy/config"
 	"turnlog.dev/exporter"
 	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/httpapi"
 	"turnlog.dev/recorder"
+	"turnlog.dev/recorder/fold"
 	"turnlog.dev/schema/journal/jet"
 )
 
@@ -61,12 +63,35 @@ func recorderConfig(cfg config.Config) (recorder.Config, error) {
 	c.Worker.AtOnce = cfg.Log.Durability == string(jet.Single)
 	// While a turn is waited for, its session says nothing.
 	c.Reaper.Allow(cfg.Gateway.GenerateTimeout + cfg.Gateway.AppendTimeout)
-	if text := cfg.Recorder.Policy; text != "" {
-		if err := json.Unmarshal([]byte(text), &c.Worker.Policy); err != nil {
-			return c, fmt.Errorf("config: recorder.policy: %w", err)
-		}
+	p, err := Policy(cfg)
+	c.Worker.Policy = p
+	return c, err
+}
+
+// Policy is the recorder's policy in a configuration.
+func Policy(cfg config.Config) (fold.Policy, error) {
+	c := cfg.Recorder.Policy
+	p := fold.DefaultPolicy()
+	for class := range p.Classes {
+		p.Classes[class] = fold.Mask
 	}
-	return c, nil
+	for _, class := range c.Train {
+		p.Classes[class] = fold.Train
+	}
+	p.Abandoned, p.Undelivered, p.CutOff = fold.Use(c.Abandoned), fold.Use(c.Undelivered), fold.Use(c.CutOff)
+	p.RewrittenCalls, p.Reasoning = fold.Use(c.RewrittenCalls), fold.Use(c.Reasoning)
+	p.MaskFlags, p.Audit = c.MaskFlags, c.Audit
+	for _, text := range c.Grades {
+		reason, grade, ok := strings.Cut(text, "=")
+		if !ok {
+			return p, fmt.Errorf("config: recorder.policy.grades: %q is not REASON=GRADE", text)
+		}
+		if p.Grades == nil {
+			p.Grades = map[string]fold.Letter{}
+		}
+		p.Grades[reason] = fold.Letter(grade)
+	}
+	return p, nil
 }
 
 func exporterConfig(cfg config.Config) exporter.Config {

@@ -9,6 +9,7 @@ import (
 
 	"turnlog.dev/deploy/config"
 	"turnlog.dev/exporter"
+	"turnlog.dev/recorder/fold"
 )
 
 // What the exporter's own documentation says holds for the program.
@@ -43,4 +44,40 @@ func TestEverythingTheExporterKnowsCanBeSaid(t *testing.T) {
 		require.NotEqual(t, plain.Field(i).Interface(), got.Field(i).Interface(), "exporter.Config.%s cannot be said", name)
 	}
 	require.InDelta(t, -0.5, *exporterConfig(cfg).MinReward, 0)
+}
+
+func TestTheDefaultsOfTheConfigurationAreTheRecorders(t *testing.T) {
+	got, err := recorderConfig(config.Default())
+	require.NoError(t, err)
+	require.Equal(t, fold.DefaultPolicy(), got.Worker.Policy)
+}
+
+// Every part of the recorder's policy is a key, a variable and a flag.
+func TestEverythingTheRecordersPolicyKnowsCanBeSaid(t *testing.T) {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	config.AddFlags(flags)
+	for name, value := range map[string]string{
+		"train": "main,side", "abandoned": "train", "undelivered": "train", "cut-off": "mask", "rewritten-calls": "mask",
+		"reasoning": "mask", "mask-flags": "malformed_call", "grades": "greedy=B,constrained:=A", "audit": "0.25",
+	} {
+		require.NoError(t, flags.Set("recorder.policy."+name, value), name)
+	}
+	cfg, err := config.Load(config.Source{Flags: flags})
+	require.NoError(t, err)
+	require.NoError(t, Check(cfg))
+	policy, err := Policy(cfg)
+	require.NoError(t, err)
+	got, plain := reflect.ValueOf(policy), reflect.ValueOf(fold.DefaultPolicy())
+	for i := range got.NumField() {
+		require.NotEqual(t, plain.Field(i).Interface(), got.Field(i).Interface(), "fold.Policy.%s cannot be said", got.Type().Field(i).Name)
+	}
+	require.Equal(t, fold.Train, policy.Classes[fold.ClassSide])
+	require.Equal(t, fold.Mask, policy.Classes[fold.ClassSubagent])
+	require.Equal(t, map[string]fold.Letter{"greedy": "B", "constrained:": "A"}, policy.Grades)
+
+	cfg.Recorder.Policy.Grades = []string{"greedy"}
+	require.ErrorContains(t, Check(cfg), "REASON=GRADE")
+	cfg.Recorder.Policy.Grades, cfg.Recorder.Policy.CutOff = []string{"text_in=A"}, "perhaps"
+	require.ErrorContains(t, Check(cfg), "text_in")
+	require.ErrorContains(t, Check(cfg), "cut_off")
 }

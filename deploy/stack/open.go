@@ -9,14 +9,15 @@ import (
 
 	"turnlog.dev/deploy/config"
 	"turnlog.dev/recorder/registry"
+	"turnlog.dev/recorder/render"
 	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/jet"
 )
 
 // Logs are a tenant's logs and registry, for programs that look at them.
 type Logs struct {
-	Turns, Trajectories journal.Journal
-	Registry            *registry.Stored
+	Turns, Trajectories, DeadLetters journal.Journal
+	Registry                         *registry.Stored
 }
 
 // WithLogs opens the logs of a configuration for as long as fn takes; it makes
@@ -40,11 +41,53 @@ func WithLogs(ctx context.Context, cfg config.Config, log *slog.Logger, fn func(
 	}
 	turns, err1 := l.open(ctx, conn, jet.Turns)
 	trajectories, err2 := l.open(ctx, conn, jet.Trajectories)
-	sessions, err3 := l.registry(ctx, conn)
-	if err := errors.Join(err1, err2, err3); err != nil {
+	letters, err3 := l.open(ctx, conn, jet.DeadLetters)
+	sessions, err4 := l.registry(ctx, conn)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}
-	return fn(Logs{Turns: turns, Trajectories: trajectories, Registry: sessions})
+	return fn(Logs{Turns: turns, Trajectories: trajectories, DeadLetters: letters, Registry: sessions})
+}
+
+// Folder is the configuration of another data folder, with an embedded log and
+// shards of its own.
+func Folder(cfg config.Config, data string) config.Config {
+	cfg.Data, cfg.Log, cfg.Exporter.Dir, cfg.Exporter.S3 = data, config.Default().Log, "", config.S3{}
+	return cfg
+}
+
+// WithNewTrajectories opens the trajectory log of a configuration for writing,
+// for as long as fn takes; what is missing is made.
+func WithNewTrajectories(ctx context.Context, cfg config.Config, log *slog.Logger, fn func(journal.Journal) error) (err error) {
+	s, err := New(cfg, Roles{}, Options{Log: log})
+	if err != nil {
+		return err
+	}
+	g := newGroup()
+	defer func() { err = errors.Join(err, g.stop()) }()
+	l, err := s.openLogs(ctx, g, writing)
+	if err != nil {
+		return err
+	}
+	conn, err := l.dial("replay")
+	if err != nil {
+		return err
+	}
+	trajectories, err := l.open(ctx, conn, jet.Trajectories)
+	if err != nil {
+		return err
+	}
+	return fn(trajectories)
+}
+
+// RecorderModels are the files that a recorder of this configuration renders
+// and tokenizes with.
+func RecorderModels(ctx context.Context, cfg config.Config, log *slog.Logger) (*render.Models, error) {
+	s, err := New(cfg, Roles{}, Options{Log: log})
+	if err != nil {
+		return nil, err
+	}
+	return s.recorderModels(ctx)
 }
 
 // Speller returns what spells the ids of a tokenizer with the given

@@ -31,6 +31,8 @@ const (
 	DriftContextSplit Drift = "context_split"
 	// DriftContext: other text, outside of answers.
 	DriftContext Drift = "context"
+	// DriftNotRendered: it could not be rendered here.
+	DriftNotRendered Drift = "not_rendered"
 )
 
 // Audit renders the prompt of a turn from scratch and says how what was
@@ -47,15 +49,20 @@ func (s *State) Audit(turn *tree.Turn) (Drift, error) {
 	return s.classify(turn, m, flat(fresh)), nil
 }
 
+// Audited counts the turns that were audited, by their drift.
+func (s *State) Audited() map[Drift]int { return s.audited }
+
 // audit grades the turn by its drift, if the policy's sample holds it.
 func (s *State) audit(n *tree.Turn, g *grading) {
 	if s.aids.Models == nil || n.PromptLen == 0 || !s.sampledForAudit(n.ID) {
 		return
 	}
 	drift, err := s.Audit(n)
+	if err != nil {
+		drift = DriftNotRendered
+	}
+	s.audited[drift]++
 	switch {
-	case err != nil:
-		g.b(ReasonAuditContext + "not_rendered")
 	case drift == DriftNone, drift == DriftSplit:
 	case drift == DriftRespelled:
 		g.c(ReasonAuditSampled + string(drift))

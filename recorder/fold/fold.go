@@ -54,6 +54,7 @@ type State struct {
 
 	sampled uint64
 	lost    map[string]uint64
+	audited map[Drift]int
 }
 
 // New returns the state of a session without events. The policy is one that
@@ -66,6 +67,7 @@ func New(session string, policy Policy, aids Aids) *State {
 		turns:   map[string]*verdict{},
 		refused: map[string]bool{},
 		lost:    map[string]uint64{},
+		audited: map[Drift]int{},
 	}
 }
 

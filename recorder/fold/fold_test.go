@@ -399,3 +399,38 @@ func TestLongEventIDsStillNameTheirUpdate(t *testing.T) {
 	require.NotEqual(t, fold.UpdateID(long), fold.UpdateID(long[1:]+"y"))
 	require.Equal(t, "u:e1", fold.UpdateID("e1"))
 }
+
+func TestAPolicyMayGradeReasonsOfBAndCOtherwise(t *testing.T) {
+	step := func(c *event.TurnCommitted) {
+		c.Generation.Constraints = []string{"json", "tool"}
+		c.Match = &event.Match{Ambiguous: true}
+	}
+	grade := func(grades map[string]fold.Letter) (event.Grade, []string) {
+		p := fold.DefaultPolicy()
+		p.Grades = grades
+		require.NoError(t, p.Validate())
+		spans := spansOf(t, p, fold.Aids{}, first(step))["a"]
+		return spans.GetGrade(), spans.GetGradeReasons()
+	}
+	all := []string{"ambiguous_parent", "constrained:json", "constrained:tool"}
+	for _, c := range []struct {
+		grades map[string]fold.Letter
+		want   event.Grade
+	}{
+		{nil, event.Grade_GRADE_C},
+		{map[string]fold.Letter{"ambiguous_parent": "B"}, event.Grade_GRADE_C},
+		{map[string]fold.Letter{"ambiguous_parent": "A", "constrained:": "A"}, event.Grade_GRADE_A},
+		{map[string]fold.Letter{"ambiguous_parent": "A", "constrained:": "A", "constrained:tool": "B"}, event.Grade_GRADE_B},
+		{map[string]fold.Letter{"constrained:json": "X"}, event.Grade_GRADE_X},
+	} {
+		got, reasons := grade(c.grades)
+		require.Equal(t, c.want, got, "%v", c.grades)
+		require.Equal(t, all, reasons, "reasons stay")
+	}
+	p := fold.DefaultPolicy()
+	p.Grades = map[string]fold.Letter{"text_in": "A", "greedy": "E", "nonsense": "B"}
+	err := p.Validate()
+	for _, name := range []string{"text_in", `"E"`, "nonsense"} {
+		require.ErrorContains(t, err, name)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/tree"
@@ -13,11 +14,19 @@ import (
 
 // grading collects why a turn is not of grade A.
 type grading struct {
+	policy  map[string]Letter
 	grade   event.Grade
 	reasons []string
 }
 
 func (g *grading) add(grade event.Grade, reason string) {
+	if l, ok := g.policy[reason]; ok {
+		grade = letters[l]
+	} else if name, _, named := strings.Cut(reason, ":"); named {
+		if l, ok := g.policy[name+":"]; ok {
+			grade = letters[l]
+		}
+	}
 	g.grade = max(g.grade, grade)
 	if !slices.Contains(g.reasons, reason) {
 		g.reasons = append(g.reasons, reason)

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+
+	"turnlog.dev/schema/event"
 )
 
 // Use says what becomes of sampled tokens.
@@ -52,9 +55,27 @@ type Policy struct {
 	// MaskFlags lists flags of the reply parser (malformed_call, ...) whose
 	// turns are masked.
 	MaskFlags []string
+	// Grades gives reasons of grade B and C another grade than their own, by
+	// code; a code that ends in a colon is for all that begin with it. Reasons
+	// of grade D and X say what is missing or broken, and stay.
+	Grades map[string]Letter
 	// Audit is the share of token-in turns, 0 to 1, whose prompt is rendered
 	// again from scratch and compared. It needs Aids.Models.
 	Audit float64
+}
+
+// Letter is a grade as policies and people write it.
+type Letter string
+
+var letters = map[Letter]event.Grade{
+	"A": event.Grade_GRADE_A, "B": event.Grade_GRADE_B, "C": event.Grade_GRADE_C,
+	"D": event.Grade_GRADE_D, "X": event.Grade_GRADE_X,
+}
+
+// Regradable lists the reasons that a policy may grade otherwise.
+var Regradable = []string{
+	ReasonProofCount, ReasonTolerance, ReasonTemplateChanged, ReasonAuditContext,
+	ReasonLogprobKind, ReasonAmbiguous, ReasonRewrittenCall, ReasonConstrained, ReasonGreedy, ReasonVersionUnknown, ReasonAuditSampled,
 }
 
 // DefaultPolicy trains what the policy model sampled for the agent's own work:
@@ -90,6 +111,18 @@ func (p Policy) Validate() error {
 	check("cut_off", p.CutOff)
 	check("rewritten_calls", p.RewrittenCalls)
 	check("reasoning", p.Reasoning)
+	for _, reason := range slices.Sorted(maps.Keys(p.Grades)) {
+		kind, _, named := strings.Cut(reason, ":")
+		if named {
+			kind += ":"
+		}
+		if !slices.Contains(Regradable, kind) {
+			faults = append(faults, fmt.Errorf("fold: policy: grades: %q is no reason of grade B or C; those are %s", reason, strings.Join(Regradable, ", ")))
+		}
+		if _, ok := letters[p.Grades[reason]]; !ok {
+			faults = append(faults, fmt.Errorf("fold: policy: grades: %s: %q is none of A, B, C, D, X", reason, p.Grades[reason]))
+		}
+	}
 	if p.Audit < 0 || p.Audit > 1 || p.Audit != p.Audit {
 		faults = append(faults, fmt.Errorf("fold: policy: audit is %v, not a share from 0 to 1", p.Audit))
 	}

@@ -92,7 +92,7 @@ func (s *State) foldTurn(n *tree.Turn) []*event.Output {
 	comp, request, gen := c.GetCompletion(), c.GetRequest(), c.GetGeneration()
 	out := s.attempts(c)
 
-	var g grading
+	g := grading{policy: s.policy.Grades}
 	own := s.ownIDs(n, &g)
 	s.gradeTurn(n, &g)
 

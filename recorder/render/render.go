@@ -67,6 +67,21 @@ func (m *Models) Open(ref fold.ModelRef) (fold.Model, error) {
 	return nil, fmt.Errorf("render: no files for model %q, tokenizer %q, template %q", ref.Model, ref.Tokenizer, ref.Template)
 }
 
+// Only returns models where every turn gets the files of one of them, whatever
+// it names: to see what another tokenizer or template would make of it.
+func (m *Models) Only(name string) (fold.Models, error) {
+	for _, one := range m.list {
+		if one.Name == name {
+			return only{one}, nil
+		}
+	}
+	return nil, fmt.Errorf("render: no files for model %q", name)
+}
+
+type only struct{ model *model }
+
+func (o only) Open(fold.ModelRef) (fold.Model, error) { return o.model, nil }
+
 type model struct {
 	Model
 	special map[uint32]bool

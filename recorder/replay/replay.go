@@ -41,8 +41,9 @@ type Options struct {
 
 // Progress is how far a replay is.
 type Progress struct {
-	Sessions, Events, Turns, Tokens uint64
-	Elapsed                         time.Duration
+	// Sessions counts those that are done, Failed those that could not be.
+	Sessions, Failed, Events, Turns, Tokens uint64
+	Elapsed                                 time.Duration
 }
 
 // Rate is the speed so far, in turns a second.
@@ -53,6 +54,15 @@ func (p Progress) Rate() float64 {
 	return float64(p.Turns) / p.Elapsed.Seconds()
 }
 
+// Left estimates how long the rest of so many sessions takes.
+func (p Progress) Left(sessions int) time.Duration {
+	done := p.Sessions + p.Failed
+	if done == 0 || uint64(sessions) <= done {
+		return 0
+	}
+	return time.Duration(float64(p.Elapsed) / float64(done) * float64(uint64(sessions)-done))
+}
+
 // Report sums up a replay.
 type Report struct {
 	Progress
@@ -60,9 +70,12 @@ type Report struct {
 	// are rows (see Exportable) now, were before, or are otherwise.
 	Changed                             uint64
 	RowsAdded, RowsRemoved, RowsChanged uint64
-	// Failed counts sessions that could not be read; Failures says why, for at
-	// most the first hundred.
-	Failed   uint64
+	// Why counts the turns that changed, by the name of what did.
+	Why map[string]int64
+	// Audited counts the turns that were audited (Policy.Audit), by how a fresh
+	// render differs from what was recorded.
+	Audited map[fold.Drift]int64
+	// Failures says why sessions failed, for at most the first hundred.
 	Failures []error
 }
 
@@ -79,6 +92,7 @@ func Run(ctx context.Context, turns journal.Journal, sessions iter.Seq2[string, 
 		o.Lanes = 4
 	}
 	r := &runner{turns: turns, o: o, started: time.Now(), versions: newVersions(turns)}
+	r.report.Why, r.report.Audited = map[string]int64{}, map[fold.Drift]int64{}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(o.Lanes)
 	var listing error
@@ -118,12 +132,17 @@ type runner struct {
 type replayed struct {
 	Progress
 	changes []Change
+	audited map[fold.Drift]int
 }
 
 func (r *runner) add(one replayed, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := &r.report
+	p.Elapsed = time.Since(r.started)
+	if r.o.Progress != nil {
+		defer func() { r.o.Progress(p.Progress) }()
+	}
 	if err != nil {
 		p.Failed++
 		if len(p.Failures) < 100 {
@@ -135,11 +154,18 @@ func (r *runner) add(one replayed, err error) {
 	p.Events += one.Events
 	p.Turns += one.Turns
 	p.Tokens += one.Tokens
-	p.Elapsed = time.Since(r.started)
 	if len(one.changes) > 0 {
 		p.Changed++
 	}
+	for drift, n := range one.audited {
+		p.Audited[drift] += int64(n)
+	}
 	for _, c := range one.changes {
+		if c.What == "turn" {
+			for _, f := range c.Fields {
+				p.Why[f.Name]++
+			}
+		}
 		switch c.Row {
 		case RowAdded:
 			p.RowsAdded++
@@ -151,9 +177,6 @@ func (r *runner) add(one replayed, err error) {
 		if r.o.Change != nil {
 			r.o.Change(c)
 		}
-	}
-	if r.o.Progress != nil {
-		r.o.Progress(p.Progress)
 	}
 }
 
@@ -190,6 +213,7 @@ func (r *runner) session(ctx context.Context, id string) (replayed, error) {
 			}
 		}
 	}
+	out.audited = st.Audited()
 	if after == nil {
 		return out, nil
 	}

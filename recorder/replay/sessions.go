@@ -25,9 +25,6 @@ type Range struct {
 	// After and UpTo bound the position of an event, which only makes sense
 	// within one partition: After < position <= UpTo.
 	After, UpTo uint64
-	// Idle is how long a partition must give nothing to have been read to its
-	// end; 0 is a second.
-	Idle time.Duration
 }
 
 func (r Range) holds(d journal.Delivery) bool {
@@ -66,9 +63,6 @@ func Listed(ctx context.Context, r Registry, f registry.Filter) iter.Seq2[string
 // together is how many partitions are read at the same time.
 const together = 16
 
-// skew is how far the log's clock may be ahead of this process's.
-const skew = 10 * time.Second
-
 // Logged reads the log itself and yields each session of the range once,
 // partition after partition.
 func Logged(ctx context.Context, turns journal.Journal, r Range) iter.Seq2[string, error] {
@@ -101,13 +95,12 @@ func Logged(ctx context.Context, turns journal.Journal, r Range) iter.Seq2[strin
 	}
 }
 
-// partition lists the sessions of one partition.
+// partition lists the sessions of one partition, up to the end that it has now.
 func (r Range) partition(ctx context.Context, turns journal.Journal, p int) ([]string, error) {
-	idle := r.Idle
-	if idle == 0 {
-		idle = time.Second
+	end, err := r.end(ctx, turns, p)
+	if err != nil || end <= r.After {
+		return nil, err
 	}
-	started := time.Now()
 	sub, err := turns.Subscribe(ctx, p, journal.SubscribeOptions{After: r.After})
 	if err != nil {
 		return nil, fmt.Errorf("replay: partition %d: %w", p, err)
@@ -115,30 +108,40 @@ func (r Range) partition(ctx context.Context, turns journal.Journal, p int) ([]s
 	defer sub.Close()
 	var ids []string
 	seen := map[string]bool{}
-	for {
-		wait, cancel := context.WithTimeout(ctx, idle)
-		batch, err := sub.Fetch(wait, 1000)
-		ended := wait.Err() != nil
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case err != nil && ended:
-			return ids, nil // nothing more is there
-		case errors.Is(err, journal.ErrUnavailable):
+	for at := uint64(0); at < end; {
+		batch, err := sub.Fetch(ctx, 1000)
+		if errors.Is(err, journal.ErrUnavailable) && ctx.Err() == nil {
 			continue
-		case err != nil:
+		}
+		if err != nil {
 			return nil, fmt.Errorf("replay: partition %d: %w", p, err)
 		}
 		for _, d := range batch {
-			if d.Err == nil && (d.Time.After(started.Add(skew)) || r.UpTo != 0 && d.Tip.Position > r.UpTo) {
-				return ids, nil // what is being written now is not part of it
-			}
-			if d.Err != nil || seen[d.Session] || journal.IsRunSession(d.Session) || !r.holds(d) {
+			at = max(at, d.Tip.Position)
+			// What is written after the start is not part of it.
+			if d.Tip.Position > end || d.Err != nil || seen[d.Session] || journal.IsRunSession(d.Session) || !r.holds(d) {
 				continue
 			}
 			seen[d.Session] = true
 			ids = append(ids, d.Session)
 		}
+	}
+	return ids, nil
+}
+
+// end is the position of the last entry to look at.
+func (r Range) end(ctx context.Context, turns journal.Journal, p int) (uint64, error) {
+	for {
+		end, err := turns.End(ctx, p)
+		if errors.Is(err, journal.ErrUnavailable) && ctx.Err() == nil {
+			if err := pause(ctx, 50*time.Millisecond); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("replay: partition %d: %w", p, err)
+		}
+		return end, nil
 	}
 }

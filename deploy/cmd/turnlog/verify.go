@@ -1,26 +1,26 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"turnlog.dev/deploy/config"
 	"turnlog.dev/deploy/stack"
-	"turnlog.dev/recorder/fold"
 	"turnlog.dev/recorder/replay"
 	"turnlog.dev/recorder/verify"
+	"turnlog.dev/schema/journal"
 )
 
 // selection are the flags that choose sessions.
 type selection struct {
-	run      *string
-	sessions *[]string
-	from, to *string
+	run         *string
+	sessions    *[]string
+	from, to    *string
+	partition   *int
+	after, upTo *uint64
 }
 
 func selectSessions(cmd *cobra.Command) selection {
@@ -29,15 +29,42 @@ func selectSessions(cmd *cobra.Command) selection {
 		sessions: cmd.Flags().StringSlice("session", nil, "these sessions"),
 		from:     cmd.Flags().String("from", "", "sessions with an event at or after this time (RFC 3339)"),
 		to:       cmd.Flags().String("to", "", "sessions with an event before this time (RFC 3339)"),
+
+		partition: cmd.Flags().Int("partition", -1, "sessions of this partition"),
+		after:     cmd.Flags().Uint64("after", 0, "sessions with an event after this position of the partition"),
+		upTo:      cmd.Flags().Uint64("up-to", 0, "sessions with an event up to this position of the partition"),
 	}
 }
 
 // list returns the chosen sessions; nothing chosen is all that the log holds.
-func (s selection) list(cmd *cobra.Command, l stack.Logs) (iter.Seq2[string, error], error) {
+func (s selection) list(cmd *cobra.Command, l stack.Logs) ([]string, error) {
 	if len(*s.sessions) > 0 {
-		return replay.These(*s.sessions...), nil
+		return *s.sessions, nil
 	}
-	r := replay.Range{Run: *s.run}
+	r, err := s.bounds()
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for id, err := range replay.Logged(cmd.Context(), l.Turns, r) {
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+func (s selection) bounds() (replay.Range, error) {
+	r := replay.Range{Run: *s.run, After: *s.after, UpTo: *s.upTo}
+	if *s.partition >= journal.Partitions {
+		return r, fmt.Errorf("--partition: %d is not from 0 to %d", *s.partition, journal.Partitions-1)
+	}
+	if *s.partition >= 0 {
+		r.Partitions = []int{*s.partition}
+	} else if r.After > 0 || r.UpTo > 0 {
+		return r, errors.New("--after and --up-to are positions in one partition: name it with --partition")
+	}
 	for _, t := range []struct {
 		text string
 		into *time.Time
@@ -48,10 +75,10 @@ func (s selection) list(cmd *cobra.Command, l stack.Logs) (iter.Seq2[string, err
 		}
 		var err error
 		if *t.into, err = time.Parse(time.RFC3339, t.text); err != nil {
-			return nil, fmt.Errorf("--%s: %w", t.flag, err)
+			return r, fmt.Errorf("--%s: %w", t.flag, err)
 		}
 	}
-	return replay.Logged(cmd.Context(), l.Turns, r), nil
+	return r, nil
 }
 
 // verifyCommand reads both streams back and checks every promise.
@@ -65,7 +92,17 @@ func verifyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			report, err := verify.Run(cmd.Context(), l.Turns, l.Trajectories, sessions, verify.Options{Behind: *behind})
+			line, done := progressLine(cmd.ErrOrStderr())
+			defer done()
+			began := time.Now()
+			report, err := verify.Run(cmd.Context(), l.Turns, l.Trajectories, replay.These(sessions...), verify.Options{
+				Behind: *behind,
+				Progress: func(r verify.Report) {
+					p := replay.Progress{Sessions: r.Sessions, Turns: r.Turns, Elapsed: time.Since(began)}
+					line(replayProgress(p, len(sessions)))
+				},
+			})
+			done()
 			if err != nil {
 				return err
 			}
@@ -82,43 +119,6 @@ func verifyCommand() *cobra.Command {
 				return errors.New("verify: promises were broken")
 			}
 			return nil
-		})
-	})
-}
-
-// replayCommand folds sessions again and says what would change.
-func replayCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "replay", Short: "Fold recorded sessions again, perhaps under another policy, and say what changes"}
-	sel := selectSessions(cmd)
-	policy := cmd.Flags().String("policy", "", "changes to the default mask policy, a JSON object such as {\"abandoned\":\"train\"}")
-	asJSON := cmd.Flags().Bool("json", false, "print each change as a JSON object")
-	return configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
-		p := fold.DefaultPolicy()
-		if *policy != "" {
-			if err := json.Unmarshal([]byte(*policy), &p); err != nil {
-				return fmt.Errorf("--policy: %w", err)
-			}
-		}
-		return stack.WithLogs(cmd.Context(), cfg, logger(cfg, cmd.ErrOrStderr()), func(l stack.Logs) error {
-			sessions, err := sel.list(cmd, l)
-			if err != nil {
-				return err
-			}
-			out := cmd.OutOrStdout()
-			report, err := replay.Run(cmd.Context(), l.Turns, sessions, replay.Options{
-				Policy: p, Against: l.Trajectories,
-				Change: func(c replay.Change) { printChange(out, c, *asJSON) },
-			})
-			if err != nil {
-				return err
-			}
-			for _, f := range report.Failures {
-				fmt.Fprintln(out, f)
-			}
-			_, err = fmt.Fprintf(out, "%d sessions, %d turns, %.0f turns/s: %d sessions changed, rows +%d -%d ~%d, %d failed\n",
-				report.Sessions, report.Turns, report.Rate(), report.Changed,
-				report.RowsAdded, report.RowsRemoved, report.RowsChanged, report.Failed)
-			return err
 		})
 	})
 }
