@@ -213,8 +213,13 @@ func (s *Session) Append(ctx context.Context, build func(*tree.Tree) (*event.Eve
 		return err
 	}
 	defer s.appending.give()
+	return patiently(ctx, func() error { return s.tryAppend(ctx, build) })
+}
+
+// patiently runs fn until the log answers, or ctx ends.
+func patiently(ctx context.Context, fn func() error) error {
 	for pause := retryMin; ; pause = min(2*pause, retryMax) {
-		err := s.tryAppend(ctx, build)
+		err := fn()
 		if !errors.Is(err, journal.ErrUnavailable) {
 			return err
 		}
@@ -226,7 +231,7 @@ func (s *Session) Append(ctx context.Context, build func(*tree.Tree) (*event.Eve
 	}
 }
 
-// Pauses between two tries of an append.
+// Pauses between two tries.
 const (
 	retryMin = 5 * time.Millisecond
 	retryMax = 500 * time.Millisecond

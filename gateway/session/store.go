@@ -96,10 +96,13 @@ func (s *Store) Open(ctx context.Context, ev *event.Event, fresh bool, fn func(s
 	it := s.acquire(ev.GetSession())
 	defer s.release(it)
 	if !fresh {
-		opened, err := it.session.load(ctx)
-		if err == nil && !opened {
-			err = s.unused(ctx, ev.GetSession())
-		}
+		err := patiently(ctx, func() error {
+			opened, err := it.session.load(ctx)
+			if err == nil && !opened {
+				err = s.unused(ctx, ev.GetSession())
+			}
+			return err
+		})
 		if err != nil {
 			return err
 		}
