@@ -39,8 +39,9 @@ func beside(req *gateway.Request, h http.Header) (class string) {
 	switch {
 	case compacts(req):
 		return dialect.Compaction
-	case h.Get("x-claude-code-session-id") != "" && !tools && req.Grammar != nil && req.Thinking.Mode == "off":
-		// Claude Code asks for a title so, beside the first turn.
+	case h.Get("x-claude-code-session-id") != "" && !tools && req.Thinking.Mode == "off":
+		// Claude Code asks so for a title, beside the first turn, and what its
+		// tools want to know of a model.
 		return dialect.Side
 	case h.Get("x-session-affinity") != "" && !tools:
 		// opencode, for titles and summaries.

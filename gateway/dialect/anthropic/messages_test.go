@@ -71,6 +71,7 @@ func TestBadInputIsRefusedInAnthropicsShapeAndLeavesNoTurn(t *testing.T) {
 		"stop_sequences a number":  `{"stop_sequences":4,` + user + `}`,
 		"tools an object":          `{"tools":{},` + user + `}`,
 		"tool without name":        `{"tools":[{"input_schema":{}}],` + user + `}`,
+		"forced hosted tool":       `{"tools":[{"type":"web_search_20250305","name":"web_search","max_uses":8}],"tool_choice":{"type":"tool","name":"web_search"},` + user + `}`,
 		"unknown choice":           `{"tool_choice":{"type":"maybe"},` + user + `}`,
 		"unknown thinking":         `{"thinking":{"type":"sideways"},` + user + `}`,
 		"unknown format":           `{"output_config":{"format":{"type":"xml"}},` + user + `}`,
@@ -271,55 +272,6 @@ func TestOverflowIsSaidInTheWordsThatMakeClaudeCodeCompact(t *testing.T) {
 	w.Engine.Say(dialecttest.Reply{Err: &engine.Error{Class: engine.TooLong}})
 	_, text = errorOf(t, w.Post(path, `{"messages":[{"role":"user","content":"hi"}]}`))
 	require.Regexp(t, `^prompt is too long: \d+ tokens > \d+ maximum$`, text)
-}
-
-func TestErrorsHaveTheStatusThatClientsKnow(t *testing.T) {
-	for class, expected := range map[engine.Class]struct {
-		status int
-		typ    string
-	}{
-		engine.Overloaded: {529, "overloaded_error"},
-		engine.Failed:     {http.StatusBadGateway, "api_error"},
-		engine.Broken:     {http.StatusBadGateway, "api_error"},
-		engine.Refused:    {http.StatusBadRequest, "invalid_request_error"},
-	} {
-		w := dialecttest.New(t, dialecttest.Options{})
-		for range 5 {
-			w.Engine.Say(dialecttest.Reply{Err: &engine.Error{Class: class, Message: "no"}})
-		}
-		r := w.Post(path, `{"stream":true,"messages":[{"role":"user","content":"hi"}]}`)
-		require.Equal(t, expected.status, r.Status, r.Body)
-		typ, _ := errorOf(t, r)
-		require.Equal(t, expected.typ, typ)
-		if class == engine.Overloaded {
-			require.NotEmpty(t, r.Header.Get("Retry-After"))
-		}
-	}
-}
-
-func TestAStreamThatFailsEndsWithAnErrorEvent(t *testing.T) {
-	w := dialecttest.New(t, dialecttest.Options{})
-	w.Engine.Say(dialecttest.Reply{Text: "half an ans", Err: &engine.Error{Class: engine.Failed, Message: "gone"}})
-	r := w.Post(path, `{"stream":true,"messages":[{"role":"user","content":"hi"}]}`)
-	require.Equal(t, http.StatusOK, r.Status)
-	require.Contains(t, r.Body, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\"")
-	require.NotContains(t, r.Body, "message_stop")
-	require.NotContains(t, r.Body, "message_delta")
-	require.Empty(t, w.Turns())
-}
-
-func TestNothingLeavesABufferedSessionBeforeTheTurnIsRecorded(t *testing.T) {
-	w := dialecttest.New(t, dialecttest.Options{Buffered: true})
-	w.Engine.Say(
-		dialecttest.Reply{Text: "half an ans", Err: &engine.Error{Class: engine.Failed, Message: "gone"}},
-		dialecttest.Reply{Text: "<think>\nhm\n</think>\n\nwhole"},
-	)
-	r := w.Post(path, `{"stream":true,"messages":[{"role":"user","content":"hi"}]}`)
-	require.Equal(t, http.StatusOK, r.Status, r.Body)
-	require.NotContains(t, r.Body, "half")
-	require.Contains(t, r.Body, `"thinking_delta","thinking":"hm"`)
-	require.Contains(t, r.Body, `"text_delta","text":"whole"`)
-	require.Equal(t, "t-0001", r.Header.Get("Turnlog-Turn"))
 }
 
 func TestSilenceIsFilledWithPings(t *testing.T) {

@@ -3,6 +3,7 @@
 package anthropic
 
 import (
+	"slices"
 	"strings"
 
 	"turnlog.dev/gateway"
@@ -61,6 +62,8 @@ type request struct {
 	// messages wait until the tools are known, which they may refer to.
 	messages []byte
 	effort   gateway.Thinking
+	// hosted are the names of tools that only Anthropic runs.
+	hosted []string
 }
 
 // Decode reads the body of a message or of a token count. The error is a
@@ -88,7 +91,7 @@ func (r *request) member(k string, v []byte) (err error) {
 	case "system":
 		r.system, err = decodeSystem(v)
 	case "tools":
-		r.Tools, err = decodeTools(v)
+		err = r.decodeTools(v)
 	case "tool_choice":
 		r.Choice, err = decodeChoice(v)
 	case "thinking":
@@ -135,6 +138,12 @@ func (r *request) thinking(raw []byte) error {
 }
 
 func (r *request) finish() error {
+	if name := r.Choice.Name; slices.Contains(r.hosted, name) {
+		// Claude Code searches the web so, beside its conversation. An answer
+		// would be made up.
+		return gateway.Invalidf("tool_choice", "the tool %q is run by Anthropic, and by nobody here; "+
+			"give the agent a tool of its own for it", name)
+	}
 	if r.effort.Effort != "" {
 		r.Req.Thinking.Effort = r.effort.Effort
 	}
@@ -183,33 +192,34 @@ func decodeSystem(raw []byte) ([]message.Message, error) {
 
 // decodeTools reads the tools that the client runs. Tools that Anthropic runs
 // or defines have no schema to show to a model; they are skipped.
-func decodeTools(raw []byte) (tools []message.Definition, err error) {
+func (r *request) decodeTools(raw []byte) (err error) {
 	if err := dialect.Array("tools", raw); err != nil {
-		return nil, err
+		return err
 	}
 	for e := range rawjson.Elements(raw) {
 		if kind := rawjson.KindOf(e); kind != rawjson.Object {
-			return nil, gateway.Invalidf("tools", "a tool is %s; it must be an object", kind)
+			return gateway.Invalidf("tools", "a tool is %s; it must be an object", kind)
 		}
 		v := dialect.Pick(e, "type", "name", "description", "input_schema", "defer_loading")
+		name := rawjson.Text(v[1])
 		if t := rawjson.Text(v[0]); t != "" && t != "custom" {
+			r.hosted = append(r.hosted, name)
 			continue
 		}
-		name := rawjson.Text(v[1])
 		if name == "" {
-			return nil, gateway.Invalidf("tools", "a tool needs a name")
+			return gateway.Invalidf("tools", "a tool needs a name")
 		}
 		deferred := false
 		if v[4] != nil {
 			if deferred, err = dialect.Bool("tools.defer_loading", v[4]); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		tools = append(tools, message.Definition{
+		r.Tools = append(r.Tools, message.Definition{
 			Name: name, Raw: dialect.Function(name, v[2], v[3]), Deferred: deferred,
 		})
 	}
-	return tools, nil
+	return nil
 }
 
 func decodeChoice(raw []byte) (c dialect.Choice, err error) {

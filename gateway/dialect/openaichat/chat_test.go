@@ -289,16 +289,6 @@ func TestCallsLeaveOnlyInTheEnd(t *testing.T) {
 	require.Less(t, strings.LastIndex(r.Body, `"content"`), strings.Index(r.Body, `"tool_calls"`))
 }
 
-func TestAStreamThatFailsHasNeitherFinishReasonNorDone(t *testing.T) {
-	w := dialecttest.New(t, dialecttest.Options{})
-	w.Engine.Say(dialecttest.Reply{Text: "half an ans", Err: &engine.Error{Class: engine.Failed, Message: "gone"}})
-	r := w.Post(path, `{"stream":true,"messages":[{"role":"user","content":"hi"}]}`)
-	require.Contains(t, r.Body, `data: {"error":{"message":"the engine failed (service unavailable, try again)"`)
-	require.NotContains(t, r.Body, "[DONE]")
-	require.NotContains(t, r.Body, `"finish_reason":"`)
-	require.Empty(t, w.Turns())
-}
-
 func TestConstraintsReachTheEngine(t *testing.T) {
 	w := dialecttest.New(t, dialecttest.Options{})
 	r := w.Post(path, `{"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type" : "object"}}},"messages":[{"role":"user","content":"hi"}]}`)

@@ -13,7 +13,6 @@ import (
 
 	"turnlog.dev/gateway/dialect/dialecttest"
 	"turnlog.dev/gateway/dialect/responses"
-	"turnlog.dev/gateway/engine"
 	"turnlog.dev/schema/message"
 	"turnlog.dev/schema/rawjson"
 )
@@ -169,16 +168,6 @@ func TestAStreamHasEveryEventInOrder(t *testing.T) {
 		"response.output_item.added", "response.function_call_arguments.delta", "response.function_call_arguments.done", "response.output_item.done",
 		"response.completed",
 	}, events(r.Body))
-}
-
-func TestAStreamThatFailsHasNoDoneItem(t *testing.T) {
-	w := dialecttest.New(t, dialecttest.Options{})
-	w.Engine.Say(dialecttest.Reply{Text: "<think>\nhm\n</think>\n\nhalf an ans", Err: &engine.Error{Class: engine.Failed, Message: "gone"}})
-	r := w.Post(path, `{"stream":true,"input":"hi"}`)
-	require.Contains(t, r.Body, `"status":"failed","error":{"code":"server_error","message":"the engine failed (service unavailable, try again)"}`)
-	require.NotContains(t, r.Body, ".done")
-	require.NotContains(t, r.Body, "response.completed")
-	require.Empty(t, w.Turns())
 }
 
 func TestACutAnswerIsIncomplete(t *testing.T) {

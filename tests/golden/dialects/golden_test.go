@@ -62,6 +62,21 @@ func TestEveryCaseGivesWhatItsFileSays(t *testing.T) {
 	}
 }
 
+func TestNoCaseIsMissing(t *testing.T) {
+	for pattern, count := range map[string]int{"bug-*": 45, "conv-*-request-*": 32, "conv-*-response-*": 6, "conv-*-stream-*": 5, "*": 45 + 43} {
+		files, err := filepath.Glob("cases/" + pattern + ".txt")
+		require.NoError(t, err)
+		require.Len(t, files, count, pattern)
+	}
+	for kind, count := range map[string]int{"bug": 45, "conv": 43} {
+		for n := 1; n <= count; n++ {
+			files, err := filepath.Glob(fmt.Sprintf("cases/%s-%02d-*.txt", kind, n))
+			require.NoError(t, err)
+			require.Len(t, files, 1, "%s %d", kind, n)
+		}
+	}
+}
+
 // section is a part of a file: "-- name words --" and the lines behind it.
 type section struct{ name, words, text string }
 
