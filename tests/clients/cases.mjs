@@ -1,7 +1,12 @@
 // The cases: a client, what the mock engine is told in the prompt, and what the
 // record must then say. A prompt's lines that begin with "mock: " are the
 // engine's script; see gateway/engine/mock.
+import fs from 'node:fs';
+import path from 'node:path';
 import { check, checkTree, line } from './lib.mjs';
+
+// What the gateway says of system messages that a template does not take.
+const [, systemText] = fs.readFileSync(path.join(import.meta.dirname, '../../gateway/fit.go'), 'utf8').match(/message = "(role 'system' is not supported[^"]*)"/);
 
 const say = 'mock: say All done.';
 const script = (...steps) => ['Do this.', ...steps, say, 'Thanks.'].join('\n');
@@ -104,7 +109,7 @@ const subagent = (client, call, more = []) => ({
     check(sub.length >= 1, 'no turn of a sub-agent');
     check(main.length >= 2, 'the main line did not go on');
     check(sub[0].decision === 'root', 'the sub-agent is no tree of its own');
-    check(sub.every(t => t.thread && t.thread !== main[0].thread), 'the sub-agent has no thread of its own');
+    check(client === 'qwen' || sub.every(t => t.thread && t.thread !== main[0].thread), 'the sub-agent has no thread of its own');
   },
 });
 
@@ -123,6 +128,21 @@ const overflow = (client, window) => ({
   assert(record) {
     checkTree(record, ['branch:rewind', 'branch:history_rewritten', 'root:history_rewritten', 'root:new_conversation', 'root:head_changed', 'branch:resample', 'root:resample']);
     check(record.turns.some(t => t.class === 'compaction'), 'the client did not compact');
+  },
+});
+
+// Codex compacts when a turn's usage is over its limit: by itself, without
+// tools, and goes on with a summary.
+const codexCompaction = client => ({
+  client, name: 'compaction', config: 'model_auto_compact_token_limit=16000',
+  prompt: script('mock: call ' + shell(client)('for i in $(seq 400); do echo line $i of many lines; done'), 'mock: call ' + shell(client)('echo two')),
+  assert(record) {
+    checkTree(record, ['root:head_changed', 'root:new_conversation']);
+    const at = record.turns.findIndex(t => t.class === 'compaction');
+    check(at > 0, 'the client did not compact');
+    check(record.turns[at].decision === 'root' && record.turns[at + 1].decision === 'root', 'the summary and what follows are no roots');
+    check(record.turns[at + 1].class === 'main' && record.turns[at + 1].prompt_tokens < record.turns[at - 1].prompt_tokens + 2000, 'the history is not cut');
+    check(record.turns.filter(t => t.class === 'main').length >= 2, 'the main line did not go on');
   },
 });
 
@@ -152,13 +172,53 @@ const toolSearch = client => ({
   },
 });
 
+// Claude Code's search is a request of its own, in which a tool of Anthropic's
+// must be called: refused, and the agent reads so in the result.
+const webSearch = client => ({
+  client, name: 'a search that nobody runs', prompt: script('mock: call WebSearch {"query":"what is new"}'),
+  assert(record) { finished(client, record, 2); },
+});
+
+// A gateway that refuses system messages inside says so in words that Claude
+// Code knows: it puts them elsewhere, and the rest of the run is one line.
+const systemRefused = client => ({
+  client, name: 'system messages inside are refused', refuse: systemText, prompt: script('mock: call ' + shell(client)('echo one'), 'mock: call ' + shell(client)('echo two')),
+  assert(record, { proxy }) {
+    check(proxy.happened(), 'nothing was refused');
+    finished(client, record, 3);
+  },
+});
+
+// A name that no model has: the client ends, and shows which there are.
+const unknownModel = client => ({
+  client, name: 'a model that does not exist', strictNames: true, model: 'no-such-model', prompt: script(), limit: 60_000,
+  assert(record) { check(record.turns.length === 0, 'turns were recorded'); },
+  output(r) { check(/known models: demo|no-such-model/.test(r.out + r.err), 'the error is not shown'); },
+});
+
+// Names of Anthropic's models work, also those that sub-agents ask for by
+// themselves: in the older version a small one.
+const modelNames = (client, small) => {
+  const c = subagent(client, `Agent {"description":"look","prompt":"Look.\\nmock: say Sub done.","subagent_type":"Explore","run_in_background":false}`);
+  return {
+    ...c, name: 'names of Anthropic\'s models',
+    assert(record) {
+      c.assert(record);
+      check(line(record).every(t => t.model_asked === 'claude-opus-4-8' && t.model === 'demo'), 'the main line asked for another model');
+      check(line(record, 'subagent').every(t => t.model_asked.startsWith(small) && t.model === 'demo'), 'the sub-agent asked for another model');
+    },
+  };
+};
+
 // An answer that is empty is dropped from the client's history, and asked for
 // again from the turn before.
 const empty = client => ({
   client, name: 'an empty answer', limit: 30_000, output() { }, // some give up, some wait
   prompt: script('mock: call ' + shell(client)('echo one'), 'mock: say '),
   assert(record) {
-    checkTree(record, [...sides(client), 'branch:resample', 'branch:rewind', 'root:head_changed']);
+    // The nudge ends the script: what the engine does then is its own idea, a
+    // sub-agent among it.
+    checkTree(record, [...sides(client), 'branch:resample', 'branch:rewind', 'root:head_changed', 'subagent root:new_conversation']);
     check(record.turns.length >= 2, 'the empty turn is not recorded');
   },
 });
@@ -174,7 +234,7 @@ export const cases = [
   ...['claude', 'claude-new', 'codex', 'pi-chat', 'pi-anthropic', 'opencode-chat'].map(parallel),
   ...['claude', 'claude-new', 'codex', 'pi-chat', 'pi-responses'].map(spelling),
   ...['claude-new', 'codex', 'pi-chat', 'pi-anthropic'].map(cut),
-  ...['claude', 'codex', 'pi-chat'].map(unknownTool),
+  ...['claude', 'claude-new', 'codex', 'pi-chat'].map(unknownTool),
   ...['claude', 'claude-new', 'codex', 'pi-chat'].map(overload),
   ...['claude', 'claude-new', 'codex', 'pi-anthropic', 'pi-chat'].map(engineCut),
   noKey('pi-chat'),
@@ -182,8 +242,12 @@ export const cases = [
   subagent('opencode-chat', `task ${JSON.stringify({ description: 'look', prompt: 'Look.\nmock: say Sub done.', subagent_type: 'general' })}`),
   subagent('codex', `spawn_agent ${JSON.stringify({ message: 'Look.\nmock: say Sub done.' })}`,
     ['mock: call ' + shell('codex')('sleep 4')]), // it runs beside, and is ended with the main line
-  compaction('claude'), compaction('claude-new'),
+  subagent('qwen', `agent ${JSON.stringify({ description: 'look', prompt: 'Look.\nmock: say Sub done.', subagent_type: 'general-purpose' })}`),
+  compaction('claude'), compaction('claude-new'), codexCompaction('codex'),
+  modelNames('claude', 'claude-haiku'), modelNames('claude-new', 'claude-'),
+  ...['claude', 'claude-new', 'codex', 'opencode-chat', 'pi-chat'].map(unknownModel),
+  ...['claude', 'claude-new'].map(systemRefused), ...['claude', 'claude-new'].map(webSearch),
   strictTemplate('claude'), strictTemplate('claude-new'), strictTemplate('codex'),
   overflow('claude', 33_000), overflow('claude-new', 21_000),
-  toolSearch('claude-new'), ...['claude', 'codex', 'pi-chat'].map(empty),
+  toolSearch('claude-new'), ...['claude', 'claude-new', 'codex', 'pi-chat'].map(empty),
 ];

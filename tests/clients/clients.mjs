@@ -7,14 +7,15 @@ import { run } from './lib.mjs';
 const small = { context: 32768, output: 4096 };
 
 // start(ctx) gives command, arguments and environment. ctx: bin (folder of the
-// npm project), home, work, url, session, key, prompt, model.
+// npm project), home, work, base, key, prompt, model, and for Codex config, lines
+// of its configuration.
 const clients = {
   claude: c => claude(c, path.join(c.bin, 'node_modules/.bin/claude')),
   'claude-new': c => claude(c, path.join(c.bin, `node_modules/@anthropic-ai/claude-agent-sdk-linux-${process.arch}/claude`)),
   codex: c => {
     const dir = path.join(c.home, '.codex');
     write(path.join(dir, 'config.toml'),
-      `model="${c.model}"\nmodel_provider="turnlog"\n[model_providers.turnlog]\nname="turnlog"\nbase_url="${c.base}"\nenv_key="TURNLOG_KEY"\nwire_api="responses"\n`);
+      `model="${c.model}"\nmodel_provider="turnlog"\n${c.config || ''}\n[model_providers.turnlog]\nname="turnlog"\nbase_url="${c.base}"\nenv_key="TURNLOG_KEY"\nwire_api="responses"\n`);
     return {
       cmd: path.join(c.bin, 'node_modules/.bin/codex'),
       args: ['exec', '--skip-git-repo-check', '--dangerously-bypass-approvals-and-sandbox', '--json', c.prompt],

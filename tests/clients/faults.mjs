@@ -3,8 +3,8 @@ import http from 'node:http';
 
 // proxy listens and passes everything on to target. answer(q, body, r, s) passes
 // the response r of the request q on to s. A request for which refuse gives a
-// status gets that.
-async function proxy(target, answer, refuse = () => 0) {
+// status gets that; one for whose body refuseBody gives a text gets a 400 with it.
+async function proxy(target, answer, refuse = () => 0, refuseBody = () => '') {
   const server = http.createServer((q, s) => {
     const status = refuse(q);
     if (status) {
@@ -14,7 +14,11 @@ async function proxy(target, answer, refuse = () => 0) {
     const parts = [];
     q.on('data', d => parts.push(d));
     q.on('end', () => {
-      const body = Buffer.concat(parts), u = new URL(q.url, target);
+      const body = Buffer.concat(parts), u = new URL(q.url, target), message = refuseBody(body);
+      if (message) {
+        const error = { type: 'error', error: { type: 'invalid_request_error', message } };
+        return s.writeHead(400, { 'content-type': 'application/json' }).end(JSON.stringify(error));
+      }
       const up = http.request(u, { method: q.method, headers: { ...q.headers, host: u.host } }, r => {
         const headers = { ...r.headers };
         delete headers['content-length'];
@@ -61,6 +65,17 @@ export async function cutOnce(target, bytes) {
     r.on('end', () => s.end());
   });
   return { ...p, happened: () => cut };
+}
+
+// refuseSystem refuses requests with system messages inside, in these words.
+export async function refuseSystem(target, text) {
+  let refused = 0;
+  const p = await proxy(target, (q, body, r, s) => r.pipe(s), () => 0, body => {
+    if (!body.includes('"role":"system"')) return '';
+    refused++;
+    return text;
+  });
+  return { ...p, happened: () => refused > 0 };
 }
 
 // trouble stands before an engine. Of the generations it is asked for once it is

@@ -72,6 +72,7 @@ export async function engine(binary, dir, journal) {
 // up starts turnlog with everything in it and waits until it serves.
 export async function up(binary, dir, flags = []) {
   const port = await freePort(), url = `http://127.0.0.1:${port}`;
+  fs.mkdirSync(dir, { recursive: true });
   const data = path.join(dir, 'data'), log = path.join(dir, 'turnlog.log');
   const child = daemon(binary, ['up', '--data', data, '--listen', `127.0.0.1:${port}`, ...flags], log);
   await answers(child, url + '/readyz', log);
@@ -99,7 +100,7 @@ const outline = record => record.turns.map(t =>
 
 // checkTree asserts what holds for every session: a turn that extends another
 // begins with all of that one's tokens, and nothing is off the line but what
-// the case allows, as "decision:reason".
+// the case allows, as "decision:reason", or "class decision:reason".
 export function checkTree(record, allowed = []) {
   const byID = new Map(record.turns.map(t => [t.turn, t]));
   let first = true;
@@ -113,7 +114,7 @@ export function checkTree(record, allowed = []) {
       check(t.prompt_tokens > t.parent_keep, `turn ${t.turn} adds nothing to its parent`);
     } else {
       const expected = first ? ['root:first_turn'] : allowed;
-      check(expected.includes(what), `turn ${t.turn} (${t.class}): ${what} is not explained; the session: ${outline(record)}`);
+      check(expected.includes(what) || expected.includes(`${t.class} ${what}`), `turn ${t.turn} (${t.class}): ${what} is not explained; the session: ${outline(record)}`);
     }
     first = false;
   }

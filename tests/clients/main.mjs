@@ -6,7 +6,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { cases } from './cases.mjs';
 import { packages, start } from './clients.mjs';
-import { cutOnce, trouble } from './faults.mjs';
+import { cutOnce, refuseSystem, trouble } from './faults.mjs';
 import { check, checkTree, engine, freePort, line, run, up } from './lib.mjs';
 import { sdkCases } from './sdk.mjs';
 
@@ -56,28 +56,31 @@ for (const [i, c] of cases.entries()) {
   models.push(model);
 }
 const turnlog = await up(binary, dir, ['--models', JSON.stringify(models), '--exporter.flush', '500ms']);
+// Another, in which models have no name but their own.
+const named = await up(binary, path.join(dir, 'named'), ['--models', JSON.stringify([{ ...models[0], aliases: [] }])]);
 const rewarded = [];
 
 async function client(c, n) {
   const home = path.join(dir, `${n}-${c.client}`);
-  const opened = await turnlog.open({ session: `c${n}-${c.client}`, task: c.name });
-  const proxy = c.cutAfter && await cutOnce(turnlog.url, c.cutAfter);
+  const at = c.strictNames ? named : turnlog;
+  const opened = await at.open({ session: `c${n}-${c.client}`, task: c.name });
+  const proxy = c.cutAfter && await cutOnce(at.url, c.cutAfter) || c.refuse && await refuseSystem(at.url, c.refuse);
   troubles.get(n)?.arm();
   try {
-    const base = proxy ? opened.base_url.replace(turnlog.url, proxy.url) : opened.base_url;
+    const base = proxy ? opened.base_url.replace(at.url, proxy.url) : opened.base_url;
     let r;
     for (const [i, step] of [{ prompt: c.prompt }, ...c.then || []].entries()) {
       r = await start(c.client, {
-        bin: bin(c.client), home: path.join(home, 'home'), work: path.join(home, 'work'), base, model: own(c) ? `demo-${n}` : 'demo',
+        bin: bin(c.client), home: path.join(home, 'home'), work: path.join(home, 'work'), base, model: c.model || (own(c) ? `demo-${n}` : 'demo'), config: c.config,
         key: c.key || opened.key, prompt: step.prompt, args: step.args, log: path.join(home, `${i}.log`), limit: c.limit || limit,
       });
       if (!c.output && r.code !== 0) throw new Error(`the client ended with ${r.code}${r.late ? ', too late' : ''}; see ${path.join(home, `${i}.log`)}`);
     }
-    const record = await turnlog.show(opened.session);
+    const record = await at.show(opened.session);
     fs.writeFileSync(path.join(home, 'record.json'), JSON.stringify(record, null, 1));
     if (c.output) c.output(r);
     c.assert(record, { proxy, trouble: troubles.get(n) });
-    await turnlog.close(opened.session, 1);
+    await at.close(opened.session, 1);
     if (record.turns.length) rewarded.push(opened.session);
   } finally { proxy && proxy.stop(); }
 }
@@ -132,5 +135,6 @@ if (rewarded.length) {
   tell(r.code === 0 ? 'passed' : 'failed', name, (r.code === 0 ? r.out : r.err).trim(), Date.now() - t0);
 }
 await turnlog.stop();
+await named.stop();
 console.log(`${count.passed} passed, ${count.failed} failed, ${count.skipped} skipped`);
 process.exit(count.failed ? 1 : 0);

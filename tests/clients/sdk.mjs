@@ -139,4 +139,5 @@ export const sdkCases = [
   { client: 'anthropic', name: 'SDK: messages, streamed and not', sdk: anthropic },
   { client: 'anthropic', name: 'SDK: streams in single bytes, with comments', sdk: mangled(anthropic) },
   { client: 'openai-python', name: 'SDK: chat and responses', sdk: python },
+  { client: 'openai-python', name: 'SDK: streams in single bytes, with comments', sdk: mangled(python) },
 ];
