@@ -1,10 +1,13 @@
 package exporter_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"runtime"
+	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -104,6 +107,86 @@ func BenchmarkCommit8k(b *testing.B) {
 	b.ReportMetric(float64(tokens)/core/1e6, "Mtok/s/core")
 	b.ReportMetric(float64(bytes)/float64(tokens), "B/token")
 	b.ReportMetric(float64(peak)/(1<<20), "MiB-grown")
+}
+
+// BenchmarkSealToExported follows a log to which sessions of 8 turns come all
+// the time, and measures how long each waits from the acknowledgement of its
+// seal to the manifest that lists its row.
+func BenchmarkSealToExported(b *testing.B) {
+	const flush, every = time.Second, 2 * time.Millisecond
+	log := mem.New(mem.Options{})
+	store, err := local.New(b.TempDir())
+	require.NoError(b, err)
+	var mu sync.Mutex
+	sealed := make(map[string]time.Time)
+	var waits []time.Duration
+	cfg := exporter.DefaultConfig()
+	cfg.Flush = flush
+	var e *exporter.Exporter
+	seen := int64(0)
+	e, err = exporter.New(cfg, exporter.Deps{Journal: log, Sink: store, Log: slog.New(slog.DiscardHandler), Fault: func(step string) {
+		if step != "committed" {
+			return
+		}
+		now := time.Now()
+		state, err := exporter.Manifests(store).Load(context.Background())
+		if err != nil {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, g := range state.Settled {
+			if at, ok := sealed[g.Sessions[0].Session]; ok {
+				waits = append(waits, now.Sub(at))
+				delete(sealed, g.Sessions[0].Session)
+			}
+		}
+		seen = state.ID
+	}})
+	require.NoError(b, err)
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }()
+	rng := rand.New(rand.NewPCG(1, 2))
+	n := 0
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for b.Loop() {
+		<-tick.C
+		s := rowstest.New(fmt.Sprintf("s%06d", n))
+		n++
+		parent, keep := "", 0
+		var path []string
+		for t := range 8 {
+			name := fmt.Sprintf("t%d", t)
+			ids := make([]uint32, 300)
+			for i := range ids {
+				ids[i] = uint32(rng.IntN(150_000))
+			}
+			keep = s.Turn(name, parent, keep, ids[:200], ids[200:]).Total()
+			parent, path = name, append(path, name)
+		}
+		s.Reward("", 1)
+		s.Seal("main", path...)
+		var tip journal.Tip
+		for _, ev := range s.Events() {
+			tip, err = log.Append(b.Context(), tip, ev)
+			require.NoError(b, err)
+		}
+		mu.Lock()
+		sealed[s.ID] = time.Now()
+		mu.Unlock()
+	}
+	require.Eventually(b, func() bool { mu.Lock(); defer mu.Unlock(); return len(sealed) == 0 }, time.Minute, 10*time.Millisecond)
+	cancel()
+	require.NoError(b, <-done)
+	slices.Sort(waits)
+	at := func(q float64) float64 { return waits[int(q*float64(len(waits)-1))].Seconds() * 1e3 }
+	b.ReportMetric(at(0.5), "p50-ms")
+	b.ReportMetric(at(0.99), "p99-ms")
+	b.ReportMetric(at(1), "max-ms")
+	b.ReportMetric(float64(flush.Milliseconds()), "flush-ms")
+	b.ReportMetric(float64(seen), "manifests")
 }
 
 // cpu is the process's CPU time.

@@ -124,8 +124,13 @@ func (s *Sink) put(ctx context.Context, key string, body io.Reader, size int64, 
 	o.ContentType = "application/octet-stream"
 	_, err := s.client.PutObject(ctx, s.bucket, s.prefix+key, body, size, o)
 	switch status(err) {
-	case http.StatusPreconditionFailed, http.StatusConflict:
+	case http.StatusPreconditionFailed:
 		return fmt.Errorf("%w: %s", sink.ErrExists, key)
+	case http.StatusConflict:
+		// Somebody else was at it. Only a value that is there has won.
+		if _, gone := s.client.StatObject(ctx, s.bucket, s.prefix+key, minio.StatObjectOptions{}); gone == nil {
+			return fmt.Errorf("%w: %s", sink.ErrExists, key)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("sink/s3: put %s: %w", key, err)

@@ -20,8 +20,9 @@ type registry struct {
 }
 
 var (
-	npm    = registry{"npm", []string{"npm", "view", "openai", "version"}}
-	python = registry{"the Python index", []string{"python3", "-m", "pip", "install", "--dry-run", "--quiet", "--ignore-installed", "--no-deps", "six"}}
+	npm     = registry{"npm", []string{"npm", "view", "openai", "version"}}
+	goProxy = registry{"the Go module proxy", []string{"go", "list", "-m", "-versions", "github.com/minio/minio-go/v7"}}
+	python  = registry{"the Python index", []string{"python3", "-m", "pip", "install", "--dry-run", "--quiet", "--ignore-installed", "--no-deps", "six"}}
 )
 
 // probeLimit is how long a registry may take to answer.
@@ -37,6 +38,7 @@ var suites = []struct {
 }{
 	{"real clients", "tests/clients/run.sh", npm, 8 * time.Minute},
 	{"readers of shards", "tests/readers/run.sh", python, 5 * time.Minute},
+	{"sinks on S3 servers", "tests/sinks/run.sh", goProxy, 8 * time.Minute},
 	{"parity with the reference tokenizers and templates", "tests/parity/run.sh", python, 9 * time.Minute},
 	{"prompts and replies of real models", "tests/parsers/run.sh", python, 5 * time.Minute},
 }
@@ -45,7 +47,7 @@ var suites = []struct {
 // nothing excuses it.
 func (c *checker) registry() {
 	answers := map[string]bool{}
-	for _, r := range []registry{npm, python} {
+	for _, r := range []registry{npm, python, goProxy} {
 		ctx, cancel := context.WithTimeout(c.ctx, probeLimit)
 		err := exec.CommandContext(ctx, r.probe[0], r.probe[1:]...).Run()
 		cancel()
