@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo build test lint fmt race fuzz bench bench-tokens generate \
-        test-registry test-clients test-readers parity kill e2e-real check-wires \
+        test-registry test-clients test-readers check-trainers parity kill e2e-real check-wires \
         libtokenizers tools clean
 
 MODULES := schema tokenizer gateway recorder exporter deploy tests
@@ -52,6 +52,9 @@ test-clients: ## real agents and SDKs through the gateway (npm)
 
 test-readers: ## shards opened by pyarrow and DuckDB (Python)
 	tests/readers/run.sh
+
+check-trainers: ## shards in the trainers' own code, steps of training included (Python 3.12, 6 GB of packages)
+	tests/readers/trainers.sh
 
 parity: ## templates and tokenizers against the reference implementations (Python)
 	tests/parity/run.sh

@@ -16,7 +16,40 @@ import (
 // RowGroups yields the row groups of a shard, each of which holds whole groups.
 // It ends after an error.
 func RowGroups(ctx context.Context, s sink.Sink, f manifest.File) iter.Seq2[[]*rows.Row, error] {
-	return func(yield func([]*rows.Row, error) bool) {
+	return read[rows.Row](ctx, s, f)
+}
+
+// Amendments reads what came after the rows of a data set were written.
+func Amendments(ctx context.Context, s sink.Sink, state *manifest.State) (*rows.Amendments, error) {
+	all := rows.NewAmendments()
+	for _, f := range state.Files {
+		switch f.Profile {
+		case manifest.Rewards:
+			for group, err := range read[rows.RewardRow](ctx, s, f) {
+				if err != nil {
+					return nil, err
+				}
+				for _, r := range group {
+					all.Reward(r)
+				}
+			}
+		case manifest.Annotations:
+			for group, err := range read[rows.AnnotationRow](ctx, s, f) {
+				if err != nil {
+					return nil, err
+				}
+				for _, r := range group {
+					all.Annotation(r)
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// read yields the row groups of a file.
+func read[T any](ctx context.Context, s sink.Sink, f manifest.File) iter.Seq2[[]*T, error] {
+	return func(yield func([]*T, error) bool) {
 		r, err := s.Open(ctx, f.Path)
 		if err != nil {
 			yield(nil, fmt.Errorf("exporter: read a shard: %w", err))
@@ -31,7 +64,7 @@ func RowGroups(ctx context.Context, s sink.Sink, f manifest.File) iter.Seq2[[]*r
 			yield(nil, fmt.Errorf("exporter: read %s: %w", f.Path, err))
 			return
 		}
-		for group, err := range parquet.Read[rows.Row](ctx, in) {
+		for group, err := range parquet.Read[T](ctx, in) {
 			if err != nil {
 				err = fmt.Errorf("exporter: read %s: %w", f.Path, err)
 			}

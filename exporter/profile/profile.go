@@ -70,10 +70,14 @@ type Result struct {
 	// Skipped are rows or groups without what the profile needs: a
 	// conversation.
 	Skipped int64 `json:"skipped"`
+	// Removed are rows that are to be left out of the loss (remove_sample),
+	// which profiles of rows to be trained cannot say.
+	Removed int64 `json:"removed"`
 }
 
-// Materialize writes the folder dir from the shards in a sink. It fails with
-// ErrExists when dir is there and not empty.
+// Materialize writes the folder dir from the shards in a sink, with the rewards
+// and annotations that came later. It fails with ErrExists when dir is there and
+// not empty.
 func Materialize(ctx context.Context, s sink.Sink, dir string, o Options) (Result, error) {
 	if !slices.Contains(Names, o.Profile) {
 		return Result{}, fmt.Errorf("%w: %q; there are %v", ErrUnknown, o.Profile, Names)
@@ -98,14 +102,18 @@ func Materialize(ctx context.Context, s sink.Sink, dir string, o Options) (Resul
 	if err := os.Chmod(temp, 0o755); err != nil {
 		return Result{}, fmt.Errorf("profile: %w", err)
 	}
-	m := materializer{sink: s, dir: temp, options: o, files: shards(state, o.Run), res: Result{Profile: o.Profile, Manifest: state.ID}}
+	late, err := exporter.Amendments(ctx, s, state)
+	if err != nil {
+		return Result{}, err
+	}
+	m := materializer{late: late, sink: s, dir: temp, options: o, files: shards(state, o.Run), res: Result{Profile: o.Profile, Manifest: state.ID}}
 	switch o.Profile {
 	case Pretok:
 		err = write(ctx, &m, pretok)
 	case Chat:
 		err = write(ctx, &m, chats)
 	case Prompts:
-		err = write(ctx, &m, prompts)
+		err = write(ctx, &m, new(prompter).prompts)
 	}
 	if err != nil {
 		return Result{}, err
@@ -124,6 +132,7 @@ type materializer struct {
 	dir     string
 	options Options
 	files   []manifest.File
+	late    *rows.Amendments
 	res     Result
 }
 
@@ -150,6 +159,14 @@ func write[T any](ctx context.Context, m *materializer, convert func([]*rows.Row
 		for group, err := range exporter.RowGroups(ctx, m.sink, f) {
 			if err != nil {
 				return err
+			}
+			for _, r := range group {
+				m.late.Apply(r)
+			}
+			if m.options.Profile != Prompts {
+				kept := slices.DeleteFunc(group, func(r *rows.Row) bool { return r.RemoveSample })
+				m.res.Removed += int64(len(group) - len(kept))
+				group = kept
 			}
 			list, skipped := convert(group)
 			m.res.Skipped += skipped

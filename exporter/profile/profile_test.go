@@ -17,6 +17,7 @@ import (
 	"turnlog.dev/exporter/rows/rowstest"
 	"turnlog.dev/exporter/sink"
 	"turnlog.dev/exporter/sink/sinktest"
+	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/mem"
 )
@@ -98,6 +99,67 @@ func TestPromptsAndChatsAreOneRowAGroupAndABranch(t *testing.T) {
 		require.Equal(t, rows, res.Rows)
 		require.Zero(t, res.Skipped)
 	}
+}
+
+func TestWhatCameLaterIsInTheFolderAndWhatIsRemovedIsNot(t *testing.T) {
+	log, store := mem.New(mem.Options{}), sinktest.NewMemory()
+	tips := make(map[string]journal.Tip)
+	add := func(events ...*event.Event) {
+		for _, ev := range events {
+			var err error
+			tips[ev.Session], err = log.Append(t.Context(), tips[ev.Session], ev)
+			require.NoError(t, err)
+		}
+		e, err := exporter.New(exporter.DefaultConfig(), exporter.Deps{Journal: log, Sink: store, Log: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		_, err = e.Once(t.Context())
+		require.NoError(t, err)
+	}
+	for i := range 3 {
+		s := rowstest.New(fmt.Sprintf("s%d", i))
+		s.Turn("a", "", 0, []uint32{1}, []uint32{2})
+		s.Reward("", 0.5).Revision = 2
+		s.Seal("main", "a")
+		add(s.Events()...)
+		switch i {
+		case 0:
+			s.Reward("", 0.75).Revision = 3
+		case 1:
+			s.Reward("", 0.25).Revision = 1 // is not what counts
+		case 2:
+			s.Annotate("remove_sample", "true")
+		}
+		add(append(s.RewardEvents()[1:], s.AnnotationEvents()...)...)
+	}
+	dir := filepath.Join(t.TempDir(), "chat")
+	res, err := profile.Materialize(t.Context(), store, dir, profile.Options{Profile: profile.Chat})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, res.Rows)
+	require.EqualValues(t, 1, res.Removed)
+	require.Equal(t, []float32{0.75, 0.5}, column(t, dir, func(r *struct {
+		Reward *float32 `col:"reward,null"`
+	},
+	) float32 {
+		return *r.Reward
+	}))
+}
+
+// column reads one value of each row of a folder.
+func column[T, V any](t *testing.T, dir string, value func(*T) V) (list []V) {
+	names, err := filepath.Glob(filepath.Join(dir, "*.parquet"))
+	require.NoError(t, err)
+	for _, name := range names {
+		f, err := os.Open(name)
+		require.NoError(t, err)
+		defer f.Close()
+		for group, err := range parquet.Read[T](t.Context(), f) {
+			require.NoError(t, err)
+			for _, r := range group {
+				list = append(list, value(r))
+			}
+		}
+	}
+	return list
 }
 
 func TestNothingIsWrittenOverOrLeftBehind(t *testing.T) {

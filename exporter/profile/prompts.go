@@ -36,16 +36,21 @@ type extraInfo struct {
 	GroupID string `col:"group_id"`
 }
 
+// prompter numbers the rows of a folder.
+type prompter struct{ index int64 }
+
 // prompts gives a row a group: what its first session's main branch was asked
 // before the model first spoke. The session's metadata may say label or
 // ground_truth, and env_class.
-func prompts(group []*rows.Row) (list []sized[promptRow], skipped int64) {
+func (p *prompter) prompts(group []*rows.Row) (list []sized[promptRow], skipped int64) {
 	for len(group) > 0 {
 		n := slices.IndexFunc(group, func(r *rows.Row) bool { return r.GroupID != group[0].GroupID })
 		if n < 0 {
 			n = len(group)
 		}
 		if row := prompt(group[:n]); row != nil {
+			row.ExtraInfo.Index = p.index
+			p.index++
 			list = append(list, sized[promptRow]{row, 1})
 		} else {
 			skipped++

@@ -165,7 +165,39 @@ class DatasetTest(unittest.TestCase):
 
     def test_runs_are_told_apart(self):
         self.assertEqual(len(turnlog.Dataset(SHARDS, run="no such run")), 0)
-        self.assertEqual(self.data.late_rewards(), {})
+        self.assertEqual(turnlog.Dataset(SHARDS, run="no such run").late_rewards(), {})
+
+    def test_what_came_later_is_put_in_its_place(self):
+        with open(os.path.join(os.path.dirname(SHARDS), "expected.json")) as f:
+            late = json.load(f)["late"]
+        self.assertTrue(late)
+        columns = ["session_id", "reward", "advantage", "remove_sample"]
+        now, then = [list(turnlog.Dataset(SHARDS, late=late_too).rows(columns)) for late_too in (True, False)]
+        whole = list(self.data.rows())
+        changed = 0
+        for new, old, full in zip(now, then, whole, strict=True):
+            self.assertEqual(list(new), columns)
+            self.assertEqual(new, {c: full[c] for c in columns})
+            if new["session_id"] in late:
+                changed += 1
+                self.assertEqual((new["reward"], new["advantage"]), (late[new["session_id"]], late[new["session_id"]]))
+                self.assertEqual(self.data.annotations("judge")[full["row_id"], -1], {"score": late[new["session_id"]]})
+                self.assertNotEqual(old["advantage"], new["advantage"])
+            else:
+                self.assertEqual(new, old)
+        self.assertEqual(len(self.data.late_rewards()), changed)
+        self.assertEqual(self.data.blobs("routed_experts"), {})
+
+    def test_a_row_that_is_to_be_removed_trains_nothing(self):
+        row = {"input_ids": [1, 2, 3], "loss_mask": [0, 1, 1], "logprobs": None, "remove_sample": True}
+        self.assertEqual(turnlog.split(row), ([1], [2, 3], [0, 0], None))
+
+    def test_a_shard_that_was_collected_says_so(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(os.path.join(SHARDS, "schema=traj.v1", ".turnlog"), os.path.join(folder, "schema=traj.v1", ".turnlog"))
+            data = turnlog.Dataset(folder, late=False)
+            with self.assertRaisesRegex(turnlog.FormatError, "collect_after"):
+                list(data.rows())
 
 
 if __name__ == "__main__":

@@ -222,9 +222,11 @@ class Session:
 
 @dataclasses.dataclass
 class Branch:
-    """One root-to-leaf path as one token sequence. All lists have one length.
-    mask is 1 where the token was sampled and is to be trained on this branch;
-    logprobs is None when the engine left any out."""
+    """One root-to-leaf path as one token sequence of T ids. mask, logprobs and
+    versions have T elements, aligned to the token itself: mask is 1 where the
+    token was sampled and is to be trained on this branch; logprobs (natural log,
+    0.0 on context) is None when the engine left any out; versions are weight
+    versions, -1 on context or where nobody knows."""
 
     id: str
     label: str
@@ -242,6 +244,10 @@ class Branch:
 
 @dataclasses.dataclass
 class Trajectory:
+    """What was recorded of a session: its branches, root first, and the reward
+    of the session as a whole, None without one. state is open or sealed; status
+    (completed, truncated, aborted or failed) is None while it is open."""
+
     session: str
     state: str
     status: Optional[str]
@@ -291,10 +297,13 @@ def agent(name: Optional[str] = None) -> Callable:
 
 
 def split(row: dict) -> "tuple[list, list, list, Optional[list]]":
-    """A row's prompt ids, response ids, response mask and response logprobs: the
-    response begins with the first token that is trained."""
+    """A row's prompt ids (P), response ids, response mask and response logprobs
+    (T-P each; logprobs None without any): the response begins with the first
+    token that is trained. Of a row that is to be removed no token is."""
     ids, mask, logprobs = row["input_ids"], row["loss_mask"], row.get("logprobs")
     p = mask.index(1) if 1 in mask else len(mask)
+    if row.get("remove_sample"):
+        mask = [0] * len(mask)
     return ids[:p], ids[p:], mask[p:], None if logprobs is None else logprobs[p:]
 
 
@@ -313,11 +322,22 @@ class File:
 
 class Dataset:
     """The shards below an exporter's root, at one manifest; the last one when
-    manifest is None. run limits it to one run. See MANIFEST.md."""
+    manifest is None. run limits it to one run. See MANIFEST.md.
 
-    def __init__(self, root: str, manifest: Optional[int] = None, run: Optional[str] = None):
-        self.root, self.run = root, run
+    A row is a dict of the columns of turnlog.traj.v1. With T = row["length"]:
+    input_ids, loss_mask (1: sampled, to be trained) and, where the engine gave
+    them, logprobs (natural log, 0.0 on context; else None) and versions (-1 on
+    context; else None) are lists of T, aligned to the token itself. turn_start
+    and turn_end are the half open spans of what each turn sampled.
+
+    Rewards, advantages and remove_sample that came after a row was written are
+    put in its place; late=False gives rows as they stand in the shards.
+    """
+
+    def __init__(self, root: str, manifest: Optional[int] = None, run: Optional[str] = None, late: bool = True):
+        self.root, self.run, self.late = root, run, late
         self.manifest, self._files = _fold(root, manifest)
+        self._amendments: Optional[tuple] = None
 
     @property
     def files(self) -> "list[File]":
@@ -328,33 +348,91 @@ class Dataset:
         """Go to the last manifest and return the shards that are new."""
         old = {f.path for f in self.files}
         self.manifest, self._files = _fold(self.root, None)
+        self._amendments = None
         return [f for f in self.files if f.path not in old]
 
     def __len__(self) -> int:
         return sum(f.rows for f in self.files)
 
     def rows(self, columns: Optional[list] = None) -> Iterator[dict]:
-        """All rows, in order. Needs pyarrow."""
+        """All rows, in order, or some of their columns. Needs pyarrow."""
         for f in self.files:
             for g in range(len(f.row_groups)):
                 yield from self.row_group(f, g, columns)
 
     def row_group(self, f: File, number: int, columns: Optional[list] = None) -> "list[dict]":
+        """The rows of one row group of a shard: whole groups."""
         import pyarrow.parquet
-        with pyarrow.parquet.ParquetFile(os.path.join(self.root, f.path)) as file:
-            return file.read_row_group(number, columns=columns).to_pylist()
+        rewards, notes = self._read_late() if self.late else ({}, {})
+        read = columns
+        if columns is not None and (rewards or notes):
+            read = list(dict.fromkeys([*columns, "row_id", "status", "turn_finish"]))
+        try:
+            with pyarrow.parquet.ParquetFile(os.path.join(self.root, f.path)) as file:
+                rows = file.read_row_group(number, columns=read).to_pylist()
+        except FileNotFoundError as e:
+            raise FormatError("%s is gone: manifest %d is older than the exporter's collect_after; take the last one" % (
+                f.path, self.manifest)) from e
+        if rewards or notes:
+            for row in rows:
+                _amend(row, rewards, notes)
+        return rows if read is columns else [{c: row[c] for c in columns} for row in rows]
+
+    def annotations(self, name: str) -> "dict[tuple, Any]":
+        """The annotations of a name that no column holds, by (row_id, turn
+        index), -1 for the row as a whole: the value of the highest revision,
+        decoded from JSON. Needs pyarrow."""
+        return {(row, turn): json.loads(value) for (row, turn, n), (_, value) in self._read_late()[1].items() if n == name}
+
+    def blobs(self, kind: str) -> "dict[tuple, dict]":
+        """Where arrays of a kind are, such as routed_experts, by (row_id, turn
+        index): token_start, token_count, dtype, shape, uri, codec, bytes,
+        sha256. A turn that is not there has none. Needs pyarrow."""
+        return {(r["row_id"], r["turn_index"]): r for r in self._beside("blobs") if r["kind"] == kind}
+
+    def _beside(self, profile: str) -> Iterator[dict]:
+        for f in self._files:
+            if f.profile == profile and (self.run is None or f.run == self.run):
+                import pyarrow.parquet
+                with pyarrow.parquet.ParquetFile(os.path.join(self.root, f.path)) as file:
+                    yield from file.read().to_pylist()
+
+    def _read_late(self) -> tuple:
+        """Rewards by (row, turn) and annotations by (row, turn, name), each with
+        its revision."""
+        if self._amendments is None:
+            rewards: dict = {}
+            notes: dict = {}
+            for into, profile, column in ((rewards, "rewards", "reward"), (notes, "annotations", "value_json")):
+                for r in self._beside(profile):
+                    key = (r["row_id"], r["turn_index"]) + ((r["name"],) if "name" in r else ())
+                    if key not in into or r["revision"] >= into[key][0]:
+                        into[key] = (r["revision"], r[column]) + ((r["rewards_json"],) if "rewards_json" in r else ())
+            self._amendments = rewards, notes
+        return self._amendments
 
     def late_rewards(self) -> "dict[str, float]":
         """Rewards of rows (by row_id) that came after the rows were written:
         those of the session, the highest revision. Needs pyarrow."""
-        import pyarrow.parquet
-        best: dict = {}
-        for f in self._files:
-            if f.profile == "rewards" and (self.run is None or f.run == self.run):
-                for r in pyarrow.parquet.read_table(os.path.join(self.root, f.path), partitioning=None).to_pylist():
-                    if r["turn_index"] < 0 and r["revision"] >= best.get(r["row_id"], (-1, 0))[0]:
-                        best[r["row_id"]] = (r["revision"], r["reward"])
-        return {row: reward for row, (_, reward) in best.items()}
+        return {row: late[1] for (row, turn), late in self._read_late()[0].items() if turn < 0}
+
+
+def _amend(row: dict, rewards: dict, notes: dict) -> None:
+    """Put what came later into the columns that a row has."""
+    id = row["row_id"]
+    if (id, -1) in rewards:
+        for column, value in zip(("reward", "rewards_json"), rewards[id, -1][1:]):
+            if column in row:
+                row[column] = value
+    for i in range(len(row["turn_finish"] or ()) if "turn_reward" in row else 0):
+        if (id, i) in rewards:
+            row["turn_reward"] = row["turn_reward"] or [float("nan")] * len(row["turn_finish"])
+            row["turn_reward"][i] = rewards[id, i][1]
+    if (id, -1, "advantage") in notes and "advantage" in row:
+        value = json.loads(notes[id, -1, "advantage"][1])
+        row["advantage"] = float(value) if isinstance(value, (int, float)) else None
+    if (id, -1, "remove_sample") in notes and "remove_sample" in row:
+        row["remove_sample"] = row["status"] == "aborted" or notes[id, -1, "remove_sample"][1] == "true"
 
 
 def _fold(root: str, upto: Optional[int]) -> "tuple[int, list[File]]":

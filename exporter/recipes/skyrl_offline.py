@@ -11,7 +11,8 @@ import collections
 import turnlog
 from skyrl.train.generators.base import GeneratorInterface
 
-COLUMNS = ["group_id", "rollout_index", "input_ids", "loss_mask", "logprobs", "reward", "status", "branch_label"]
+COLUMNS = ["group_id", "rollout_index", "input_ids", "loss_mask", "logprobs", "reward", "status", "branch_label",
+           "remove_sample"]
 
 
 class ReplayGenerator(GeneratorInterface):

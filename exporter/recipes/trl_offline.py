@@ -14,7 +14,7 @@ import os
 import turnlog
 from trl_online import turnlog_reward  # noqa: F401
 
-COLUMNS = ["group_id", "rollout_index", "input_ids", "loss_mask", "logprobs", "reward", "branch_label"]
+COLUMNS = ["group_id", "rollout_index", "input_ids", "loss_mask", "logprobs", "reward", "branch_label", "remove_sample"]
 
 
 def sft_dataset(folder):

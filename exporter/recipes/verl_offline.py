@@ -16,7 +16,7 @@ import turnlog
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 
 COLUMNS = ["group_id", "rollout_index", "input_ids", "loss_mask", "logprobs", "reward", "turn_start",
-           "version_min", "version_max", "branch_label"]
+           "version_min", "version_max", "branch_label", "remove_sample"]
 GROUPS = collections.defaultdict(dict)  # read once in each worker
 
 

@@ -14,8 +14,9 @@ const (
 	BlobsSchema       = "turnlog.blobs.v1"
 )
 
-// RewardRow is a reward that came after its rows were exported. Of several for
-// one row and turn the highest revision counts, and of equal ones the latest.
+// RewardRow is a reward that came after its rows were exported, and supersedes
+// what there was. Of several for one row and turn the highest revision counts,
+// and of equal ones the latest.
 type RewardRow struct {
 	// RowID is the row in the shards.
 	RowID     string `col:"row_id"`
@@ -123,7 +124,8 @@ func (s *Session) Beside(list []*Row) Beside {
 }
 
 // Late returns the rewards and annotations that updates after one position and
-// up to another brought, once for each row of the session that they are about.
+// up to another brought, once for each row of the session that they are about,
+// without those of a lower revision than what was there.
 func (s *Session) Late(p Policy, after, through uint64) (Beside, error) {
 	res, err := s.Rows(p)
 	if err != nil {
@@ -131,7 +133,7 @@ func (s *Session) Late(p Policy, after, through uint64) (Beside, error) {
 	}
 	var b Beside
 	for _, r := range s.rewards {
-		if r.position > after && r.position <= through {
+		if r.position > after && r.position <= through && s.rewardAt(r.Turn, r.position).RewardRecorded == r.RewardRecorded {
 			b.Rewards = append(b.Rewards, s.rewardRows(res.Rows, r)...)
 		}
 	}
@@ -156,6 +158,9 @@ func (s *Session) rewardRows(list []*Row, r reward) (out []*RewardRow) {
 
 func (s *Session) annotationRows(list []*Row, a annotation) (out []*AnnotationRow) {
 	for row, turn := range s.about(list, a.Turn, a.Branch) {
+		if s.annotationAt(a.Name, a.Turn, row.BranchID, a.position).AnnotationRecorded != a.AnnotationRecorded {
+			continue // it came too late to count
+		}
 		out = append(out, &AnnotationRow{
 			RowID: row.RowID, RunID: row.RunID, SessionID: row.SessionID, GroupID: row.GroupID,
 			TurnIndex: int32(turn), Name: a.Name, ValueJSON: string(a.Value),

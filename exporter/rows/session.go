@@ -3,6 +3,7 @@ package rows
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"turnlog.dev/schema/event"
 )
@@ -159,10 +160,14 @@ func (s *Session) Parked() bool { return s.parked }
 // reward returns the one of highest revision for a turn, or for the session
 // when turn is empty; of equal ones the last. nil is none.
 func (s *Session) reward(turn string) *event.RewardRecorded {
-	var best *event.RewardRecorded
+	return s.rewardAt(turn, math.MaxUint64).RewardRecorded
+}
+
+// rewardAt is the reward that counts once a position was read.
+func (s *Session) rewardAt(turn string, position uint64) (best reward) {
 	for _, r := range s.rewards {
-		if r.Turn == turn && (best == nil || r.Revision >= best.Revision) {
-			best = r.RewardRecorded
+		if r.position <= position && r.Turn == turn && (best.RewardRecorded == nil || r.Revision >= best.Revision) {
+			best = r
 		}
 	}
 	return best
@@ -171,15 +176,20 @@ func (s *Session) reward(turn string) *event.RewardRecorded {
 // annotation returns the value of highest revision that is attached to the
 // branch, or else to the session; of equal ones the last. nil is none.
 func (s *Session) annotation(name, branch string) []byte {
-	var best *event.AnnotationRecorded
+	return s.annotationAt(name, "", branch, math.MaxUint64).GetValue()
+}
+
+// annotationAt is the annotation that counts on a branch once a position was
+// read.
+func (s *Session) annotationAt(name, turn, branch string, position uint64) (best annotation) {
 	for _, a := range s.annotations {
-		if a.Name != name || a.Turn != "" || (a.Branch != "" && a.Branch != branch) {
+		if a.position > position || a.Name != name || a.Turn != turn || a.Branch != "" && a.Branch != branch {
 			continue
 		}
-		if best == nil || best.Branch == "" && a.Branch != "" ||
+		if best.AnnotationRecorded == nil || best.Branch == "" && a.Branch != "" ||
 			best.Branch == a.Branch && a.Revision >= best.Revision {
-			best = a.AnnotationRecorded
+			best = a
 		}
 	}
-	return best.GetValue()
+	return best
 }

@@ -164,6 +164,17 @@ def main(shards, expected, reference, made_up):
                     got, w = plain(r[name], type_), expected["rows"][r["row_id"]][name]
                     assert got == w, (r["row_id"], name, got, w)
 
+    if expected.get("late"):
+        @check("pyarrow: what came later stands beside the rows")
+        def _():
+            import pyarrow.dataset as ds
+            session = {r["row_id"]: r["session_id"] for r in rows}
+            for aux, column, values in (("rewards", "reward", {s: float(v) for s, v in expected["late"].items()}),
+                                        ("annotations", "value_json", {s: str(v) for s, v in expected["late"].items()})):
+                t = ds.dataset(os.path.join(shards, "aux=" + aux), format="parquet", partitioning="hive").to_table().to_pylist()
+                got = {session[r["row_id"]]: r[column] for r in t if r.get("name", "advantage") == "advantage"}
+                assert {s: v for s, v in got.items() if s in values} == values and set(got) <= set(values), (aux, got)
+
     for r in rows:
         want[r["row_id"]] = digest(r["input_ids"], r["loss_mask"], r["logprobs"], r["reward"], r["session_id"])
     with open(reference, "w") as f:
@@ -295,6 +306,7 @@ def profiles(made_up, rows):
     def _():
         t = table("prompts")
         assert t.num_rows == len({r["group_id"] for r in rows})
+        assert sorted(r["extra_info"]["index"] for r in t.to_pylist()) == list(range(t.num_rows))
         for r in t.to_pylist():
             assert r["prompt"] and all(m["role"] != "assistant" for m in r["prompt"][-1:])
             assert r["data_source"] and "ground_truth" in r["reward_model"] and r["extra_info"]["group_id"]

@@ -56,7 +56,7 @@ elif [ $# -eq 0 ]; then
     exit 1
   fi
   made_up=$work/made-up shards=$work/made-up/shards expected=$work/made-up/expected.json
-  python_checks=$((python_checks + 4))
+  python_checks=$((python_checks + 5))
 else
   sed -n '2,36s/^# \{0,1\}//p' "$0"
   exit 2

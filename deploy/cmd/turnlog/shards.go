@@ -95,9 +95,14 @@ func grades(of map[string]int64) string {
 	return strings.Join(list, " ")
 }
 
-// rowsOf yields the rows of a data set, file by file.
+// rowsOf yields the rows of a data set, file by file, with what came later.
 func rowsOf(ctx context.Context, s sink.Sink, state *manifest.State) func(func(*rows.Row, error) bool) {
 	return func(yield func(*rows.Row, error) bool) {
+		late, err := exporter.Amendments(ctx, s, state)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
 		for _, f := range state.Files {
 			if f.Profile != manifest.Traj {
 				continue
@@ -108,6 +113,7 @@ func rowsOf(ctx context.Context, s sink.Sink, state *manifest.State) func(func(*
 					return
 				}
 				for _, r := range group {
+					late.Apply(r)
 					if !yield(r, nil) {
 						return
 					}
@@ -204,6 +210,9 @@ func materialize() *cobra.Command {
 			return err
 		}
 		fmt.Fprintf(out, "%s: %s rows in %d files, profile %s, from manifest %d\n", *dir, count(result.Rows), result.Files, result.Profile, result.Manifest)
+		if result.Removed > 0 {
+			fmt.Fprintf(out, "%s rows are to be left out of the loss (remove_sample) and are not in it\n", count(result.Removed))
+		}
 		if result.Skipped > 0 {
 			fmt.Fprintf(out, "%s rows or groups have no conversation and were left out\n", count(result.Skipped))
 		}

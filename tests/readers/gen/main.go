@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +39,9 @@ type completion struct {
 type expected struct {
 	Sessions map[string][]completion `json:"sessions"`
 	Rows     map[string]any          `json:"rows"`
+	// Late is what sessions got as reward, advantage and judge's score after
+	// their rows were written.
+	Late map[string]int `json:"late"`
 }
 
 func main() {
@@ -53,7 +57,7 @@ func main() {
 
 func run(ctx context.Context, dir string) error {
 	log := mem.New(mem.Options{})
-	want := expected{Sessions: make(map[string][]completion), Rows: make(map[string]any)}
+	want := expected{Sessions: make(map[string][]completion), Rows: make(map[string]any), Late: make(map[string]int)}
 	sessions := sessions()
 	for _, s := range sessions {
 		var tip journal.Tip
@@ -89,6 +93,12 @@ func run(ctx context.Context, dir string) error {
 			want.Rows[r.RowID] = columns(r)
 		}
 	}
+	if err := later(ctx, log, sessions, &want); err != nil {
+		return err
+	}
+	if _, err := e.Once(ctx); err != nil {
+		return err
+	}
 	for _, p := range profile.Names {
 		if _, err := profile.Materialize(ctx, store, filepath.Join(dir, string(p)), profile.Options{Profile: p}); err != nil {
 			return err
@@ -99,6 +109,34 @@ func run(ctx context.Context, dir string) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "expected.json"), b, 0o644)
+}
+
+// later adds rewards and annotations to some sessions whose rows are written.
+func later(ctx context.Context, log journal.Journal, sessions []*rowstest.Session, want *expected) error {
+	for i, s := range sessions {
+		if i%7 != 0 {
+			continue
+		}
+		var tip journal.Tip
+		for entry, err := range log.ReadSession(ctx, s.ID, journal.Tip{}) {
+			if err != nil {
+				return err
+			}
+			tip = entry.Tip
+		}
+		rewards := len(s.RewardEvents())
+		s.Reward("", float64(i)).Revision = 1
+		s.Annotate("advantage", fmt.Sprint(i)).Revision = 1
+		s.Annotate("judge", fmt.Sprintf(`{"score":%d}`, i))
+		for _, ev := range slices.Concat(s.RewardEvents()[rewards:], s.AnnotationEvents()) {
+			var err error
+			if tip, err = log.Append(ctx, tip, ev); err != nil {
+				return err
+			}
+		}
+		want.Late[s.ID] = i
+	}
+	return nil
 }
 
 // sessions makes groups of four: some with random trees of short turns, some
