@@ -164,6 +164,7 @@ type figures struct {
 	rows, turns, tokens, length, equal int
 	grades                             []string
 	differences                        []float64
+	lowest, highest                    float32
 }
 
 // rescore asks for the logprob of every trained token of a row, after the very
