@@ -10,7 +10,8 @@ import (
 
 // Count returns the number of prompt tokens that a request would have: placed
 // in its session's tree and rendered as Complete does it, tools included.
-// Nothing is recorded. A closed session still counts.
+// Nothing is recorded. A closed session still counts. Of a model whose engines
+// take text it is what its files say, and 0 without them.
 func (g *Gateway) Count(ctx context.Context, req Request) (n int, err error) {
 	err = g.sessions.Use(ctx, req.Session, func(s *session.Session) error {
 		t := &turn{g: g, session: s, req: req}
@@ -22,7 +23,9 @@ func (g *Gateway) Count(ctx context.Context, req Request) (n int, err error) {
 		if err == nil {
 			err = t.resolve(ctx, policy)
 		}
-		n = len(t.ids)
+		if n = len(t.ids); err == nil && t.model.Wire == Text {
+			n = t.model.Counter.prompt(t.req.Conversation, t.options)
+		}
 		return err
 	})
 	return n, err

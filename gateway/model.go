@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"turnlog.dev/gateway/engine"
+	"turnlog.dev/schema/message"
 	"turnlog.dev/tokenizer"
+	"turnlog.dev/tokenizer/parse"
 	"turnlog.dev/tokenizer/prompt"
 )
 
@@ -15,6 +17,9 @@ type Model struct {
 	// Tokenizer and Prompts are the model's format; nil where text goes in.
 	Tokenizer tokenizer.Tokenizer
 	Prompts   *prompt.Assembler
+	// Counter is that of a model whose engines take text, for counting only; nil
+	// where its files are not known.
+	Counter *Counter
 	// Family, TokenizerID and TemplateID are recorded with every turn.
 	Family, TokenizerID, TemplateID string
 	// ContextLength in tokens; 0 is unknown.
@@ -24,6 +29,44 @@ type Model struct {
 	Pool                              Pool
 	// Created is shown in lists of models, seconds since 1970.
 	Created int64
+}
+
+// Counter counts the tokens of a model whose engines take text and say nothing
+// of them.
+type Counter struct {
+	Tokenizer tokenizer.Tokenizer
+	Prompts   *prompt.Assembler
+}
+
+// prompt is how many tokens a conversation has; 0 is unknown.
+func (c *Counter) prompt(conv message.Conversation, o prompt.Options) (n int) {
+	if c == nil {
+		return 0
+	}
+	p, err := c.Prompts.Root(conv, o)
+	if err != nil {
+		return 0
+	}
+	for _, s := range p.Segments {
+		n += len(s.IDs)
+	}
+	return n
+}
+
+// reply is how many tokens a reply has, without what a format writes around its
+// parts; 0 is unknown.
+func (c *Counter) reply(r parse.Reply) (n int) {
+	if c == nil {
+		return 0
+	}
+	texts := []string{r.Reasoning, r.Content}
+	for _, call := range r.Calls {
+		texts = append(texts, call.Name, call.Arguments)
+	}
+	for _, text := range texts {
+		n += len(c.Tokenizer.Encode(nil, text))
+	}
+	return n
 }
 
 // request returns what the engine is asked for.

@@ -78,17 +78,17 @@ func appendChatMessage(dst []byte, m message.Message) []byte {
 
 // textReply gathers the answer of an engine that reads and writes messages.
 type textReply struct {
-	reasoning, content string
+	reasoning, content []byte
 }
 
 // push takes a chunk and returns what it adds to the answer.
 func (r *textReply) push(c engine.Chunk) (deltas []parse.Delta) {
 	if c.Reasoning != "" {
-		r.reasoning += c.Reasoning
+		r.reasoning = append(r.reasoning, c.Reasoning...)
 		deltas = append(deltas, parse.Delta{Kind: parse.Reasoning, Text: c.Reasoning})
 	}
 	if c.Text != "" {
-		r.content += c.Text
+		r.content = append(r.content, c.Text...)
 		deltas = append(deltas, parse.Delta{Kind: parse.Content, Text: c.Text})
 	}
 	return deltas
@@ -97,7 +97,7 @@ func (r *textReply) push(c engine.Chunk) (deltas []parse.Delta) {
 // finish returns the whole answer: the engine's own message where it gives
 // one, else what was streamed.
 func (r *textReply) finish(generated pool.Result) parse.Reply {
-	out := parse.Reply{Reasoning: r.reasoning, Content: r.content}
+	out := parse.Reply{Reasoning: string(r.reasoning), Content: string(r.content)}
 	if generated.Message == nil {
 		return out
 	}

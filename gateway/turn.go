@@ -605,13 +605,21 @@ func (t *turn) answer(r parse.Reply, generated pool.Result) *Answer {
 	if len(m.Calls) > 0 && finish == "stop" {
 		finish = "tool_calls"
 	}
-	prompt := len(t.ids)
+	prompt, completion := len(t.ids), len(t.completion)
 	if t.model.Wire == Text {
-		prompt = generated.PromptTokens
+		if prompt = generated.PromptTokens; prompt == 0 {
+			prompt = t.model.Counter.prompt(t.req.Conversation, t.options)
+		}
+		if completion == 0 {
+			completion = generated.CompletionTokens
+		}
+		if completion == 0 {
+			completion = t.model.Counter.reply(r)
+		}
 	}
 	return &Answer{
 		Turn: t.id, Message: m, FinishReason: finish, MatchedStop: generated.MatchedStop, Model: t.model.Name,
-		PromptTokens: prompt, CachedTokens: max(0, min(generated.CachedTokens, prompt)), CompletionTokens: len(t.completion),
+		PromptTokens: prompt, CachedTokens: max(0, min(generated.CachedTokens, prompt)), CompletionTokens: completion,
 		IDs: t.completion, Logprobs: t.logprobs,
 		Tokens: t.model.bytes,
 	}

@@ -56,13 +56,17 @@ func (s *Stack) model(ctx context.Context, g *group, m *metrics, c config.Model)
 	case c.Parser == "engine":
 		out.Wire = gateway.Parsed
 	}
-	if out.Wire != gateway.Text {
+	if c.Files != "" {
 		f, err := s.files(ctx, c)
 		if err != nil {
 			return nil, err
 		}
-		out.Tokenizer, out.Prompts, out.Family = f.Tokenizer, f.prompts, f.family
-		out.TokenizerID, out.TemplateID = f.Tokenizer.Fingerprint(), f.Template.Fingerprint()
+		if out.Wire == gateway.Text {
+			out.Counter = &gateway.Counter{Tokenizer: f.Tokenizer, Prompts: f.prompts}
+		} else {
+			out.Tokenizer, out.Prompts, out.Family = f.Tokenizer, f.prompts, f.family
+			out.TokenizerID, out.TemplateID = f.Tokenizer.Fingerprint(), f.Template.Fingerprint()
+		}
 	}
 	replicas, err := s.replicas(ctx, g, c, out.Tokenizer)
 	if err != nil {

@@ -129,6 +129,8 @@ type Report struct {
 	Proof        event.PromptProof
 	PromptTokens int
 	CachedTokens int
+	// CompletionTokens is what an engine counts that does not return all ids.
+	CompletionTokens int
 	// Versions are the weight versions that sampled the ids; they tile them,
 	// or are empty where the engine does not say.
 	Versions    []*event.VersionSpan

@@ -338,7 +338,7 @@ func (s *Session) sameUnderOtherHead(messages []message.Message) bool {
 	first := loose(messages[0]).Hash()
 	return slices.ContainsFunc(s.tree.Roots, func(t *tree.Turn) bool {
 		n := s.nodes[t]
-		return n != nil && len(n.added) > 0 && loose(n.added[0]).Hash() == first
+		return n != nil && len(n.added) > 0 && n.chains[0] == message.Chain(n.head, first)
 	})
 }
 

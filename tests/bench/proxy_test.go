@@ -306,7 +306,12 @@ func reverseRole(upstream string) http.Handler {
 	p := httputil.NewSingleHostReverseProxy(u)
 	p.Transport = &http.Transport{MaxIdleConnsPerHost: 64}
 	p.FlushInterval = -1
-	return p
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Otherwise the server may close a body of which the end was not read yet,
+		// and the proxy gives its connection up.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		p.ServeHTTP(w, r)
+	})
 }
 
 // turnlogRole is a gateway over an embedded log, mode dev.

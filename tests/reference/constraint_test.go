@@ -2,7 +2,9 @@ package reference
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -10,7 +12,11 @@ import (
 
 	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/engine/mock"
+	"turnlog.dev/gateway/engine/openai"
+	"turnlog.dev/gateway/engine/wire"
+	"turnlog.dev/gateway/pool"
 	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal/mem"
 	"turnlog.dev/tokenizer/demo"
 )
 
@@ -125,4 +131,39 @@ func said(body string) (content string) {
 		}
 	}
 	return content
+}
+
+// TestTextEnginesAreCountedToo: usage is what the server says, else what the
+// model's files say where they are known; a count is never a made-up 0.
+func TestTextEnginesAreCountedToo(t *testing.T) {
+	usage := `,"usage":{"prompt_tokens":21,"completion_tokens":4}`
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"choices":[{"index":0,"message":{"role":"assistant","content":"All is well."},"finish_reason":"stop"}]`+usage+`}`)
+	}))
+	t.Cleanup(srv.Close)
+	files := demoModel(t)
+	e, err := openai.New(openai.Config{Config: wire.Config{URL: srv.URL}})
+	require.NoError(t, err)
+	p, err := pool.New(pool.Config{Name: "text"}, pool.Replica{Name: "one", Kind: "openai", Engine: e})
+	require.NoError(t, err)
+	w := &world{t: t, log: mem.New(mem.Options{}), model: &gateway.Model{
+		Name: "text", Aliases: []string{"*"}, Wire: gateway.Text, Pool: p,
+		Counter: &gateway.Counter{Tokenizer: files.Tokenizer, Prompts: files.Prompts},
+	}}
+	w.gateway, w.url = w.serve()
+	opened, err := w.gateway.Open(t.Context(), gateway.OpenRequest{Session: session, Opened: &event.SessionOpened{}})
+	require.NoError(t, err)
+	w.key = opened.Key
+
+	r := w.chat([]object{user("Is all well?")})
+	require.InDelta(t, 21, r.at("usage.prompt_tokens"), 0)
+	require.InDelta(t, 4, r.at("usage.completion_tokens"), 0)
+	usage = ""
+	r = w.chat([]object{user("Is all well?")})
+	counted, ok := r.at("usage.prompt_tokens").(float64)
+	require.True(t, ok)
+	require.Greater(t, counted, 5.0)
+	require.InDelta(t, len(demo.Tokenizer().Encode(nil, "All is well.")), r.at("usage.completion_tokens"), 0)
+	r = w.post(messages+"/count_tokens", object{"model": "any", "messages": []object{user("Is all well?")}})
+	require.InDelta(t, counted, r.at("input_tokens"), 0)
 }

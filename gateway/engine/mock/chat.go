@@ -184,9 +184,20 @@ func (f chat) logprobs(dst []byte, a *answer, from, to int) []byte {
 			dst = append(dst, ',')
 		}
 		dst = rawjson.AppendText(append(dst, `{"token":`...), f.s.tok.Decode(a.ids[i:i+1]))
-		dst = append(a.appendLogprob(append(dst, `,"logprob":`...), i), `,"bytes":null,"top_logprobs":[]}`...)
+		dst = a.appendLogprob(append(dst, `,"logprob":`...), i)
+		text, _ := f.s.tok.AppendBytes(nil, a.ids[i])
+		dst = append(appendBytes(append(dst, `,"bytes":`...), text), `,"top_logprobs":[]}`...)
 	}
 	return append(dst, "]}"...)
+}
+
+// appendBytes writes the bytes of a token as numbers.
+func appendBytes(dst, text []byte) []byte {
+	list := make([]uint32, len(text))
+	for i, c := range text {
+		list[i] = uint32(c)
+	}
+	return wire.AppendIDs(dst, list)
 }
 
 func (chat) fail(dst []byte, status int, message string) []byte {

@@ -256,7 +256,7 @@ func (a *answer) end() error {
 		case k == "prompt_tokens" && err == nil:
 			a.Report.PromptTokens = n
 		case k == "completion_tokens" && err == nil:
-			completion = n
+			completion, a.Report.CompletionTokens = n, n
 		case k == "prompt_tokens_details":
 			cached, _ := rawjson.Get(v, "cached_tokens")
 			a.Report.CachedTokens, _ = wire.Int(cached)

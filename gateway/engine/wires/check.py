@@ -1,8 +1,9 @@
 """Compares what went over the mock's wires with the engines' own packages.
 
 Every member of every request and response must be a field of the class that the
-engine has for it; what the engine writes as a plain dictionary must at least be
-spelled in its source. Nothing of the packages is imported or run.
+engine has for it, of a type that the field's annotation allows; every field
+without a default must be there. What the engine writes as a plain dictionary must
+at least be spelled in its source. Nothing of the packages is imported or run.
 
     python3 check.py EXCHANGES.jsonl SGLANG VLLM LLAMACPP
 
@@ -15,6 +16,25 @@ import json
 import pathlib
 import re
 import sys
+
+
+def optional(item):
+    """Whether a field has a default."""
+    if item.value is None:
+        return "ClassVar" in ast.unparse(item.annotation)
+    if isinstance(item.value, ast.Call) and ast.unparse(item.value.func).rpartition(".")[2] in ("Field", "field"):
+        given = {k.arg for k in item.value.keywords} & {"default", "default_factory"}
+        return bool(given) or bool(item.value.args) and ast.unparse(item.value.args[0]) != "..."
+    return True
+
+
+def alias(item):
+    """The name of a field on the wire, where it is another."""
+    if isinstance(item.value, ast.Call):
+        for k in item.value.keywords:
+            if k.arg == "alias" and isinstance(k.value, ast.Constant):
+                return k.value.value
+    return None
 
 
 class Classes:
@@ -30,6 +50,7 @@ class Classes:
                     self.nodes[node.name] = node
 
     def fields(self, name):
+        """The fields of a class: their annotations, and whether they may be left out."""
         node = self.nodes.get(name)
         if node is None:
             return {}
@@ -38,26 +59,73 @@ class Classes:
             out |= self.fields(ast.unparse(base))
         for item in node.body:
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-                out[item.target.id] = ast.unparse(item.annotation)
+                out[alias(item) or item.target.id] = (item.annotation, optional(item))
         return out
 
     def check(self, value, name, where):
-        """Yields the members that the class, or a class inside it, has not."""
+        """Yields what the class, or a class inside it, does not allow."""
         if isinstance(value, list):
             for v in value:
                 yield from self.check(v, name, where + "[]")
         if not isinstance(value, dict):
             return
         fields = self.fields(name)
+        for key, (_, may_miss) in fields.items():
+            if key not in value and not may_miss:
+                yield f"{where}.{key} is missing, and {name} has no default for it"
         for key, v in value.items():
             if key not in fields:
                 yield f"{where}.{key} is no field of {name}"
                 continue
+            annotation = fields[key][0]
+            if not self.fits(v, annotation):
+                yield f"{where}.{key} is {json.dumps(v)[:60]}, not {ast.unparse(annotation)} as {name} has it"
             # Of a union, one has to fit.
-            inner = [n for n in re.findall(r"\w+", fields[key]) if self.fields(n)]
+            inner = [n for n in re.findall(r"\w+", ast.unparse(annotation)) if self.fields(n)]
             tries = [list(self.check(v, n, f"{where}.{key}")) for n in inner]
             if tries:
                 yield from min(tries, key=len)
+
+    def fits(self, value, annotation):
+        """Whether a JSON value can be what an annotation says. Names that are no
+        class here, such as aliases, allow anything."""
+        if isinstance(annotation, ast.Constant):
+            if annotation.value is None:
+                return value is None
+            if isinstance(annotation.value, str):  # a forward reference
+                return self.fits(value, ast.parse(annotation.value, mode="eval").body)
+            return True
+        if isinstance(annotation, ast.BinOp):
+            return self.fits(value, annotation.left) or self.fits(value, annotation.right)
+        if isinstance(annotation, ast.Subscript):
+            outer = ast.unparse(annotation.value).rpartition(".")[2]
+            inner = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
+            match outer:
+                case "Optional":
+                    return value is None or self.fits(value, inner[0])
+                case "Union":
+                    return any(self.fits(value, a) for a in inner)
+                case "Annotated":
+                    return self.fits(value, inner[0])
+                case "Literal":
+                    return value in [ast.literal_eval(a) for a in inner]
+                case "list" | "List" | "Sequence" | "Iterable":
+                    return isinstance(value, list) and all(self.fits(v, inner[0]) for v in value)
+                case "dict" | "Dict" | "Mapping":
+                    return isinstance(value, dict) and all(self.fits(v, inner[1]) for v in value.values())
+            return True
+        match ast.unparse(annotation):
+            case "int":
+                return isinstance(value, int) and not isinstance(value, bool)
+            case "float":
+                return isinstance(value, (int, float)) and not isinstance(value, bool)
+            case "str":
+                return isinstance(value, str)
+            case "bool":
+                return isinstance(value, bool)
+            case name if self.fields(name):
+                return isinstance(value, dict)
+        return True
 
     def spelled(self, value, where):
         """Yields the members whose names are nowhere in the source."""

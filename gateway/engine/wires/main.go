@@ -21,6 +21,7 @@ import (
 	"turnlog.dev/gateway/engine/wire"
 	"turnlog.dev/schema/rawjson"
 	"turnlog.dev/tokenizer/demo"
+	"turnlog.dev/tokenizer/parse"
 )
 
 func main() {
@@ -63,6 +64,7 @@ func exchange(ctx context.Context, out io.Writer, name string, open func(wire.Co
 	}
 	half, one, seed, k := 0.5, 1.0, int64(7), 20
 	routed := -1
+	grammar := &engine.Grammar{Kind: "json_schema", Value: `{"type":"object"}`}
 	for range 2 {
 		_, err = e.Generate(ctx, engine.Request{
 			ID: "r1", Session: "s1", Model: "mock", Prompt: demo.Tokenizer().Encode(nil, "hello"), RoutedFrom: routed,
@@ -70,13 +72,18 @@ func exchange(ctx context.Context, out io.Writer, name string, open func(wire.Co
 			Sampling: engine.Sampling{
 				MaxTokens: 100, Temperature: &half, TopP: &half, TopK: &k, MinP: &half, FrequencyPenalty: &half, PresencePenalty: &half,
 				RepetitionPenalty: &one, Seed: &seed, Stop: []string{"###"}, StopTokens: []uint32{5},
+				LogitBias: []engine.Bias{{ID: 5, Value: -1}, {ID: 9, Value: 1.5}},
 			},
-			Grammar: &engine.Grammar{Kind: "json_schema", Value: `{"type":"object"}`},
+			Grammar: grammar,
 		}, func(engine.Chunk) error { return nil })
 		if err != nil {
 			return err
 		}
-		routed = 0 // with routed experts the second time
+		// The second time with routed experts, and a pattern as a constraint.
+		routed = 0
+		if !strings.HasSuffix(name, "-chat") {
+			grammar = &engine.Grammar{Kind: "tool_choice", Pattern: &parse.Pattern{Text: "yes"}}
+		}
 	}
 	return nil
 }

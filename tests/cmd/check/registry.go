@@ -40,6 +40,7 @@ var suites = []struct {
 	{"readers of shards", "tests/readers/run.sh", python, 5 * time.Minute},
 	{"sinks on S3 servers", "tests/sinks/run.sh", goProxy, 8 * time.Minute},
 	{"parity with the reference tokenizers and templates", "tests/parity/run.sh", python, 9 * time.Minute},
+	{"wires of engines against their own packages", "gateway/engine/wires/check.sh", python, 5 * time.Minute},
 	{"prompts and replies of real models", "tests/parsers/run.sh", python, 5 * time.Minute},
 }
 
