@@ -72,7 +72,7 @@ func BenchmarkProxy(b *testing.B) {
 
 const (
 	streamChunks = 200
-	// each session has so many turns, as an agent's would
+	// proxyTurns is how many turns a session has.
 	proxyTurns = 50
 )
 
