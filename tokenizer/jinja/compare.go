@@ -14,6 +14,9 @@ func (m *machine) equalAt(a, b Value, depth int) bool {
 	}
 	if x, ok := text(a); ok {
 		y, ok := text(b)
+		if len(x) == len(y) {
+			m.scan(len(x))
+		}
 		return ok && x == y
 	}
 	switch x := a.(type) {
@@ -29,12 +32,22 @@ func (m *machine) equalAt(a, b Value, depth int) bool {
 			return false
 		}
 		for i, k := range x.keys {
-			v, ok := y.get(k)
+			v, ok := m.get(y, k)
 			if !ok || !m.equalAt(x.vals[i], v, depth+1) {
 				return false
 			}
 		}
 		return true
+	case *rangeValue:
+		y, ok := b.(*rangeValue)
+		n := x.len()
+		return ok && n == y.len() && (n == 0 || x.start == y.start && (n == 1 || x.step == y.step))
+	case *dictView:
+		y, ok := b.(*dictView)
+		if !ok || x.kind == viewValues || y.kind == viewValues {
+			return a == b
+		}
+		return m.equalViews(x, y, depth)
 	case Func:
 		return false // functions compare by identity, which Go does not offer
 	}
@@ -51,6 +64,20 @@ func (m *machine) equalAt(a, b Value, depth int) bool {
 		return false
 	}
 	return a == b
+}
+
+// equalViews compares keys or items as Python does: as sets.
+func (m *machine) equalViews(a, b *dictView, depth int) bool {
+	if a.kind != b.kind || a.dict.Len() != b.dict.Len() {
+		return false
+	}
+	for i, k := range a.dict.keys {
+		v, ok := m.get(b.dict, k)
+		if !ok || a.kind == viewItems && !m.equalAt(a.dict.vals[i], v, depth+1) {
+			return false
+		}
+	}
+	return true
 }
 
 func (m *machine) equalItems(a, b []Value, depth int) bool {
@@ -75,6 +102,7 @@ func (m *machine) lessAt(a, b Value, depth int) bool {
 	}
 	if x, ok := text(a); ok {
 		if y, ok := text(b); ok {
+			m.scan(min(len(x), len(y)))
 			return x < y // the order of UTF-8 is the order of code points
 		}
 	}

@@ -130,18 +130,45 @@ func (d *Dict) put(k Value, id key, v Value) {
 	}
 }
 
+// key is mustKey within the budget: a tuple of tuples may be far larger than
+// what it is made of.
+func (m *machine) key(v Value) key {
+	m.chargeKey(v, 0)
+	return mustKey(v)
+}
+
+func (m *machine) chargeKey(v Value, depth int) {
+	switch v := v.(type) {
+	case string:
+		m.scan(len(v))
+	case *big.Int:
+		m.scan(v.BitLen())
+	case Tuple:
+		if depth > valueDepth {
+			exceeded(ErrDepth)
+		}
+		// A dict without an index makes the keys of all its entries.
+		m.use(len(v) * 2 * linearSearch * valueSize)
+		for _, x := range v {
+			m.step()
+			m.chargeKey(x, depth+1)
+		}
+	}
+}
+
 // get is d[k] for any key; it raises on keys that Python cannot hash.
-func (d *Dict) get(k Value) (Value, bool) {
+func (m *machine) get(d *Dict, k Value) (Value, bool) {
 	if s, ok := k.(string); ok {
+		m.scan(len(s))
 		return d.Get(s)
 	}
-	if i := d.find(mustKey(k)); i >= 0 {
+	if i := d.find(m.key(k)); i >= 0 {
 		return d.vals[i], true
 	}
 	return nil, false
 }
 
-func (d *Dict) set(k, v Value) { d.put(k, mustKey(k), v) }
+func (m *machine) put(d *Dict, k, v Value) { d.put(k, m.key(k), v) }
 
 // mustKey makes the comparable form of a key. Equal Python values give equal
 // keys.

@@ -48,6 +48,7 @@ func (x *splitPart) eval(m *machine, sc *scope) Value {
 		}
 		return m.item(m.call(method, []Value{x.separator}, nil), key)
 	}
+	m.scan(len(s))
 	i := strings.Index(s, x.separator)
 	switch {
 	case i < 0:
@@ -132,11 +133,11 @@ func (x *condExpr) eval(m *machine, sc *scope) Value {
 }
 
 func (x *dictExpr) eval(m *machine, sc *scope) Value {
-	m.use(len(x.keys) * 2 * valueSize)
+	m.use(len(x.keys) * entrySize)
 	d := NewDict(len(x.keys))
 	for i := range x.keys {
 		k := m.eval(x.keys[i], sc)
-		d.set(k, m.eval(x.vals[i], sc))
+		m.put(d, k, m.eval(x.vals[i], sc))
 	}
 	return d
 }
@@ -185,6 +186,9 @@ func (m *machine) compare(op operator, a, b Value) bool {
 	if op == opEqual || op == opNotEqual {
 		if x, ok := a.(string); ok { // by far the most common: message.role == "user"
 			if y, ok := b.(string); ok {
+				if len(x) == len(y) {
+					m.scan(len(x))
+				}
 				return (x == y) == (op == opEqual)
 			}
 		}
@@ -209,6 +213,7 @@ func (m *machine) compare(op operator, a, b Value) bool {
 func (m *machine) binary(op operator, a, b Value) Value {
 	if x, ok := asNumber(a); ok {
 		if y, ok := asNumber(b); ok {
+			m.scan(x.words() * y.words())
 			return arithmetic(op, x, y)
 		}
 	}
@@ -227,11 +232,17 @@ func (m *machine) binary(op operator, a, b Value) Value {
 	case opMod:
 		if s, ok := text(a); ok {
 			args := []Value{b}
-			if t, ok := b.(Tuple); ok {
-				args = t
+			var named *Dict
+			switch b := b.(type) {
+			case Tuple:
+				args = b
+			case *Dict:
+				named = b
+			case *List: // could be a mapping, for all that Python knows
+				named = NewDict(0)
 			}
 			_, escape := a.(markup)
-			return likeText(a, m.format(s, args, escape))
+			return likeText(a, m.format(s, args, named, escape))
 		}
 	}
 	if isUndefined(a) || isUndefined(b) {
@@ -349,8 +360,10 @@ func attribute(v Value, name string) Value {
 			return v.items[v.i]
 		}
 	case *macro:
-		if name == "name" {
-			return v.def.name
+		return v.attribute(name)
+	case bool, int64, *big.Int, float64:
+		if numberAttributes[name] {
+			raise("TypeError", "the attribute '%s' of numbers is not supported", name)
 		}
 	case *undefinedType:
 		raise("UndefinedError", "an undefined value has no attribute '%s'", name)
@@ -358,12 +371,20 @@ func attribute(v Value, name string) Value {
 	return undefined
 }
 
+// numberAttributes are what numbers have in Python, where undefined would be
+// wrong.
+var numberAttributes = map[string]bool{
+	"real": true, "imag": true, "numerator": true, "denominator": true, "conjugate": true, "is_integer": true,
+	"as_integer_ratio": true, "bit_length": true, "bit_count": true, "to_bytes": true, "from_bytes": true,
+	"hex": true, "fromhex": true,
+}
+
 // item is v[k]. Like jinja2 it falls back to the attribute of that name, so
 // d['items'] without such a key is the method, and true.
 func (m *machine) item(v, k Value) Value {
 	switch x := v.(type) {
 	case *Dict:
-		if y, ok := x.get(k); ok {
+		if y, ok := m.get(x, k); ok {
 			return y
 		}
 	case *undefinedType:
@@ -412,10 +433,11 @@ func (m *machine) at(v Value, i int64) (Value, bool) {
 		}
 	case string, markup:
 		s, _ := text(x)
+		m.scan(len(s))
 		if i, ok := index(int64(utf8.RuneCountInString(s))); ok {
 			from := runeOffset(s, i)
 			_, w := utf8.DecodeRuneInString(s[from:])
-			return s[from : from+w], true
+			return likeText(x, s[from:from+w]), true
 		}
 	}
 	return nil, false
@@ -470,6 +492,7 @@ func (m *machine) slice(v Value, start, stop, step *int64) Value {
 		return Tuple(m.sliceItems(x, start, stop, by))
 	case string, markup:
 		s, _ := text(x)
+		m.scan(len(s))
 		if by == 1 {
 			from, to := sliceBounds(int64(utf8.RuneCountInString(s)), start, stop, 1)
 			if from >= to {
@@ -484,7 +507,7 @@ func (m *machine) slice(v Value, start, stop, step *int64) Value {
 		}
 		return likeText(x, w.text())
 	case *rangeValue:
-		return &List{m.sliceItems(m.iterate(x), start, stop, by)}
+		return x.slice(start, stop, by)
 	case *undefinedType:
 		raise("UndefinedError", "an undefined value has no elements")
 	}
@@ -588,6 +611,7 @@ func (c *callExpr) eval(m *machine, sc *scope) Value {
 		case string:
 			if a.ofString != nil {
 				args, kw := c.arguments(m, sc)
+				m.scan(len(x))
 				return m.made(a.ofString(m, x, args, kw))
 			}
 		}
@@ -702,6 +726,9 @@ func (x *filterExpr) apply(m *machine, sc *scope, v Value) Value {
 		raise("TemplateRuntimeError", "no filter named '%s'", x.name)
 	}
 	args, kw := x.args.arguments(m, sc)
+	if s, ok := text(v); ok {
+		m.scan(len(s))
+	}
 	return m.made(x.fn(m, v, args, kw))
 }
 
@@ -713,5 +740,8 @@ func (x *testExpr) holds(m *machine, sc *scope) bool {
 	}
 	v := m.eval(x.x, sc)
 	args, _ := x.args.arguments(m, sc)
+	if s, ok := text(v); ok && x.scans {
+		m.scan(len(s))
+	}
 	return x.fn(m, v, args) != x.negate
 }

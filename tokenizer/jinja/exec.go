@@ -279,7 +279,29 @@ func (s *macroStmt) exec(m *machine, sc *scope) control {
 	return fallThrough
 }
 
-// callMacro binds arguments as jinja2 does: a parameter without an argument
+// attribute is what a template may ask a macro.
+func (mac *macro) attribute(name string) Value {
+	d := mac.def
+	switch name {
+	case "name":
+		return d.name
+	case "arguments":
+		names := make(Tuple, len(d.names))
+		for i, n := range d.names {
+			names[i] = n
+		}
+		return names
+	case "catch_kwargs":
+		return d.usesKwargs
+	case "catch_varargs":
+		return d.usesVarargs
+	case "caller":
+		return d.usesCaller
+	}
+	return undefined
+}
+
+// bind binds arguments as jinja2 does: a parameter without an argument
 // gets its default, evaluated in the macro's own scope, or stays undefined;
 // surplus arguments need a body that mentions varargs or kwargs.
 func (m *machine) bind(mac *macro, args []Value, kw []kwarg) *scope {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -19,7 +20,7 @@ var filters map[string]filterFunc
 func init() {
 	filters = map[string]filterFunc{
 		"abs":        filterAbs,
-		"attr":       func(*machine, Value, []Value, []kwarg) Value { return undefined }, // the sandbox hides attributes
+		"attr":       filterAttr,
 		"batch":      filterBatch,
 		"capitalize": onText(capitalize),
 		"count":      filterLength,
@@ -30,7 +31,7 @@ func init() {
 		"escape":     filterEscape,
 		"first":      filterFirst,
 		"float":      filterFloat,
-		"format":     func(m *machine, v Value, args []Value, _ []kwarg) Value { return m.format(m.str(v), args, false) },
+		"format":     filterFormat,
 		"indent":     filterIndent,
 		"int":        filterInt,
 		"items":      filterItems,
@@ -53,18 +54,45 @@ func init() {
 		"sort":       filterSort,
 		"string":     filterString,
 		"sum":        filterSum,
-		"title":      onText(titleFilter),
+		"title":      func(m *machine, v Value, _ []Value, _ []kwarg) Value { return titleFilter(m.str(v)) },
 		"tojson":     filterToJSON,
 		"trim":       filterTrim,
 		"unique":     filterUnique,
 		"upper":      onText(upper),
-		"wordcount":  func(m *machine, v Value, _ []Value, _ []kwarg) Value { return int64(len(strings.Fields(m.str(v)))) },
+		"wordcount": func(m *machine, v Value, _ []Value, _ []kwarg) Value {
+			return int64(len(strings.FieldsFunc(m.str(v), noWord)))
+		},
 	}
 }
 
 // onText makes a filter of a function on strings.
 func onText(f func(string) string) filterFunc {
 	return func(m *machine, v Value, _ []Value, _ []kwarg) Value { return likeText(v, f(m.str(v))) }
+}
+
+// noWord is \W of Python's regular expressions.
+func noWord(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsNumber(r) }
+
+// filterAttr reads an attribute, never an entry.
+func filterAttr(_ *machine, v Value, args []Value, _ []kwarg) Value {
+	name := needText(first(args))
+	if d, ok := v.(*Dict); ok {
+		if dictMethods[name] {
+			return &boundMethod{name, d}
+		}
+		return undefined
+	}
+	return attribute(v, name)
+}
+
+func filterFormat(m *machine, v Value, args []Value, kw []kwarg) Value {
+	if len(kw) == 0 {
+		return m.format(m.str(v), args, nil, false)
+	}
+	if len(args) > 0 {
+		raise("FilterArgumentError", "can't handle positional and keyword arguments at the same time")
+	}
+	return m.format(m.str(v), nil, makeDict(m, nil, kw), false)
 }
 
 // path reads what the attribute= of a filter names: "a.b" or an index.
@@ -159,7 +187,7 @@ func filterEscape(m *machine, v Value, _ []Value, _ []kwarg) Value {
 func filterTrim(m *machine, v Value, args []Value, kw []kwarg) Value {
 	s := m.str(v)
 	if chars := arg(args, kw, 0, "chars", nil); chars != nil {
-		return likeText(v, strings.Trim(s, needText(chars)))
+		return likeText(v, strings.TrimFunc(s, m.anyOf(needText(chars))))
 	}
 	if t := trim(s); len(t) != len(s) {
 		return likeText(v, t)
@@ -264,6 +292,9 @@ func filterFirst(m *machine, v Value, _ []Value, _ []kwarg) Value {
 }
 
 func filterLast(m *machine, v Value, _ []Value, _ []kwarg) Value {
+	if _, ok := v.(*generator); ok {
+		raise("TypeError", "'generator' object is not reversible")
+	}
 	if items := m.iterate(v); len(items) > 0 {
 		return items[len(items)-1]
 	}
@@ -279,6 +310,9 @@ func filterReverse(m *machine, v Value, _ []Value, _ []kwarg) Value {
 			b.WriteString(x.(string))
 		}
 		return b.String()
+	}
+	if _, ok := v.(*generator); ok {
+		return &List{items}
 	}
 	return &generator{items: items}
 }
@@ -453,8 +487,8 @@ func filterUnique(m *machine, v Value, args []Value, kw []kwarg) Value {
 		if !caseSensitive {
 			y = folded(y)
 		}
-		if id := mustKey(y); seen.find(id) < 0 {
-			m.use(2 * valueSize)
+		if id := m.key(y); seen.find(id) < 0 {
+			m.use(entrySize)
 			seen.put(y, id, nil)
 			g.items = append(g.items, x)
 		}
@@ -491,6 +525,9 @@ func extreme(better func(m *machine, x, best Value) bool) filterFunc {
 func filterSum(m *machine, v Value, args []Value, kw []kwarg) Value {
 	attr := arg(args, kw, 0, "attribute", nil)
 	total := arg(args, kw, 1, "start", int64(0))
+	if _, ok := text(total); ok {
+		raise("TypeError", "sum() can't sum strings")
+	}
 	for _, x := range m.iterate(v) {
 		total = m.binary(opAdd, total, m.path(x, attr))
 	}
@@ -531,8 +568,8 @@ func filterRound(_ *machine, v Value, args []Value, kw []kwarg) Value {
 	default:
 		raise("FilterArgumentError", "method must be common, ceil or floor")
 	}
-	if !n.isFloat && digits >= 0 {
-		return normalInt(n.int()) // round(int) stays an int
+	if !n.isFloat {
+		return roundInt(n.int(), digits)
 	}
 	if digits >= 0 && digits < 20 && !math.IsInf(f, 0) && !math.IsNaN(f) {
 		// Python rounds the exact decimal value, half to even; so does strconv.
@@ -540,6 +577,23 @@ func filterRound(_ *machine, v Value, args []Value, kw []kwarg) Value {
 		return r
 	}
 	return math.RoundToEven(f*scale) / scale
+}
+
+// roundInt is round(int, digits), an int: to the nearest multiple of a power of
+// ten, half to even.
+func roundInt(i *big.Int, digits int64) Value {
+	if digits >= 0 {
+		return normalInt(i)
+	}
+	unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(-digits), nil)
+	q, r := new(big.Int).DivMod(i, unit, new(big.Int))
+	switch r.Lsh(r, 1).Cmp(unit) {
+	case 0:
+		q.Add(q, big.NewInt(int64(q.Bit(0))))
+	case 1:
+		q.Add(q, big.NewInt(1))
+	}
+	return normalInt(q.Mul(q, unit))
 }
 
 func filterInt(m *machine, v Value, args []Value, kw []kwarg) Value {
@@ -556,7 +610,7 @@ func filterInt(m *machine, v Value, args []Value, kw []kwarg) Value {
 			return i
 		}
 		// jinja2 tries int(float(value)) next.
-		if f, ok := parseFloat(s); ok && !math.IsInf(f, 0) && !math.IsNaN(f) {
+		if f, ok := parseFloat(s); ok && !math.IsNaN(f) && !math.IsInf(f, 0) {
 			return truncate(f)
 		}
 		return def
@@ -567,8 +621,10 @@ func filterInt(m *machine, v Value, args []Value, kw []kwarg) Value {
 		return def
 	case !n.isFloat:
 		return normalInt(n.int())
-	case math.IsNaN(n.f) || math.IsInf(n.f, 0):
+	case math.IsNaN(n.f):
 		return def
+	case math.IsInf(n.f, 0): // the one error that jinja2 lets through
+		raise("OverflowError", "cannot convert float infinity to integer")
 	}
 	return truncate(n.f)
 }

@@ -19,10 +19,10 @@ type conversion struct {
 }
 
 // format is Python's format % args; with escape it is that of Markup, which
-// escapes the arguments that are not Markup. Mappings (%(name)s) and * are not
-// supported and raise.
-func (m *machine) format(format string, args []Value, escape bool) string {
+// escapes the arguments that are not Markup. named is what %(name)s reads from.
+func (m *machine) format(format string, args []Value, named *Dict, escape bool) string {
 	w := m.writer()
+	usedNames := false
 	next := func() Value {
 		if len(args) == 0 {
 			raise("TypeError", "not enough arguments for format string")
@@ -39,26 +39,69 @@ func (m *machine) format(format string, args []Value, escape bool) string {
 		}
 		w.write(format[:i])
 		var c conversion
-		c, format = parseConversion(format[i+1:])
+		format = format[i+1:]
+		name, isNamed := "", false
+		if strings.HasPrefix(format, "(") {
+			name, format = formatName(format[1:])
+			isNamed, usedNames = true, true
+		}
+		c, format = parseConversion(format, func() int64 { return needStar(next()) })
 		if c.verb == '%' {
 			w.write("%")
 			continue
 		}
 		m.use(c.width)
 		m.use(max(c.precision, 0))
-		v := next()
+		var v Value
+		if !isNamed {
+			v = next()
+		} else {
+			if named == nil {
+				raise("TypeError", "format requires a mapping")
+			}
+			var ok bool
+			if v, ok = m.get(named, name); !ok {
+				raise("KeyError", "'%s'", name)
+			}
+		}
 		if escape {
 			v = m.escapedArg(v, c.verb)
 		}
 		w.write(c.apply(m, v))
 	}
-	if len(args) > 0 {
-		// One mapping may stay unused, since %(name)s could have read it.
-		if _, isDict := args[0].(*Dict); !isDict || len(args) > 1 {
-			raise("TypeError", "not all arguments converted during string formatting")
-		}
+	if len(args) > 0 && !usedNames && named == nil {
+		raise("TypeError", "not all arguments converted during string formatting")
 	}
 	return w.text()
+}
+
+// formatName reads the name in %(name)s, which may hold parentheses.
+func formatName(s string) (name, rest string) {
+	depth := 1
+	for i := range len(s) {
+		switch s[i] {
+		case '(':
+			depth++
+		case ')':
+			if depth--; depth == 0 {
+				return s[:i], s[i+1:]
+			}
+		}
+	}
+	raise("ValueError", "incomplete format key")
+	return "", ""
+}
+
+// needStar is the width or precision that * takes from the arguments.
+func needStar(v Value) int64 {
+	n, ok := asNumber(v)
+	if !ok || n.isFloat {
+		raise("TypeError", "* wants int")
+	}
+	if n.big != nil || n.i > math.MaxInt32 || n.i < -math.MaxInt32 {
+		raise("OverflowError", "width or precision too large")
+	}
+	return n.i
 }
 
 // escapedArg is what a conversion to text sees of an argument of Markup.
@@ -71,7 +114,7 @@ func (m *machine) escapedArg(v Value, verb byte) Value {
 	return s
 }
 
-func parseConversion(s string) (c conversion, rest string) {
+func parseConversion(s string, star func() int64) (c conversion, rest string) {
 	i := 0
 flags:
 	for ; i < len(s); i++ {
@@ -91,6 +134,10 @@ flags:
 		}
 	}
 	number := func() int {
+		if i < len(s) && s[i] == '*' {
+			i++
+			return int(star())
+		}
 		n := 0
 		for ; i < len(s) && isDecimal(s[i]); i++ {
 			if n = n*10 + int(s[i]-'0'); n > math.MaxInt32 {
@@ -99,11 +146,13 @@ flags:
 		}
 		return n
 	}
-	c.width = number()
+	if c.width = number(); c.width < 0 { // only * gives such
+		c.minus, c.width = true, -c.width
+	}
 	c.precision = -1
 	if i < len(s) && s[i] == '.' {
 		i++
-		c.precision = number()
+		c.precision = max(number(), 0)
 	}
 	for i < len(s) && (s[i] == 'l' || s[i] == 'h' || s[i] == 'L') {
 		i++
@@ -119,8 +168,10 @@ func (c *conversion) apply(m *machine, v Value) string {
 	switch c.verb {
 	case 's':
 		return c.padText(c.cut(m.str(v)))
-	case 'r', 'a':
+	case 'r':
 		return c.padText(c.cut(m.repr(v)))
+	case 'a':
+		return c.padText(c.cut(m.ascii(v)))
 	case 'c':
 		if s, ok := text(v); ok {
 			if utf8.RuneCountInString(s) != 1 {
@@ -128,7 +179,11 @@ func (c *conversion) apply(m *machine, v Value) string {
 			}
 			return c.padText(s)
 		}
-		return c.padText(string(rune(needInt(v))))
+		n := needInt(v)
+		if n < 0 || n > utf8.MaxRune || n >= 0xd800 && n <= 0xdfff {
+			raise("OverflowError", "%%c arg not in range(0x110000), or half a surrogate pair")
+		}
+		return c.padText(string(rune(n)))
 	case 'd', 'i', 'u':
 		return c.padNumber(c.integer(v, true).Text(10), "")
 	case 'x', 'X', 'o':
@@ -138,6 +193,30 @@ func (c *conversion) apply(m *machine, v Value) string {
 	}
 	raise("ValueError", "unsupported format character '%c'", c.verb)
 	return ""
+}
+
+// ascii is Python's ascii(): repr with escapes beyond ASCII.
+func (m *machine) ascii(v Value) string {
+	s := m.repr(v)
+	if isASCII(s) {
+		return s
+	}
+	w := m.writer()
+	for _, r := range s {
+		switch {
+		case r < utf8.RuneSelf:
+			w.putByte(byte(r))
+		case r < 0x100:
+			w.putf(`\x%02x`, r)
+		case r < 0x10000:
+			w.putf(`\u%04x`, r)
+		default:
+			w.putf(`\U%08x`, r)
+		}
+	}
+	s = w.text()
+	m.use(len(s))
+	return s
 }
 
 // cut applies the precision of %s.
@@ -190,6 +269,9 @@ func (c *conversion) float(v Value) string {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		c.zero = false
 		return c.padNumber(strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(f, 'g', -1, 64)), "+"), "")
+	}
+	if c.alternate {
+		raise("ValueError", "the flag # is not supported for floats")
 	}
 	switch c.verb {
 	case 'F':

@@ -20,8 +20,10 @@ func noDefect(t *testing.T, err error) {
 // FuzzSource renders templates that were never meant to work.
 func FuzzSource(f *testing.F) {
 	vars, cases := golden(f)
-	for _, c := range cases {
-		f.Add(c.source)
+	for i, c := range cases {
+		if i%8 == 0 { // more seeds would take all of a short run
+			f.Add(c.source)
+		}
 	}
 	f.Fuzz(func(t *testing.T, source string) {
 		template, err := jinja.Compile(source)

@@ -9,6 +9,10 @@ var globals = map[string]func(m *machine, args []Value, kw []kwarg) Value{
 	"cycler":          globalCycler,
 	"joiner":          globalJoiner,
 	"raise_exception": globalRaise,
+	"lipsum": func(*machine, []Value, []kwarg) Value {
+		raise("TypeError", "lipsum() is not supported: its text is random")
+		return nil
+	},
 }
 
 // maxRange is the sandbox's limit on range().
@@ -50,18 +54,19 @@ func makeDict(m *machine, args []Value, kw []kwarg) *Dict {
 	}
 	if len(args) == 1 {
 		if from, ok := args[0].(*Dict); ok {
-			m.use(from.Len() * 2 * valueSize)
+			m.use(from.Len() * entrySize)
 			for i, k := range from.keys {
-				d.set(k, from.vals[i])
+				m.put(d, k, from.vals[i])
 			}
 		} else {
 			for _, pair := range m.iterate(args[0]) {
-				m.use(2 * valueSize)
+				m.use(entrySize)
+				m.step()
 				kv := m.iterate(pair)
 				if len(kv) != 2 {
 					raise("ValueError", "dictionary update sequence element has length %d; 2 is required", len(kv))
 				}
-				d.set(kv[0], kv[1])
+				m.put(d, kv[0], kv[1])
 			}
 		}
 	}

@@ -31,6 +31,7 @@ func (w textWriter) json(v Value, f *jsonFormat, depth int) {
 	case int64:
 		w.write(strconv.FormatInt(v, 10))
 	case *big.Int:
+		w.m.scan(number{big: v}.words() * number{big: v}.words())
 		w.write(bigText(v))
 	case float64:
 		w.write(jsonFloat(v))

@@ -29,6 +29,7 @@ func (m *machine) callMethod(b *boundMethod, args []Value, kw []kwarg) Value {
 	case *Dict:
 		return m.callDictMethod(v, b.name, args, kw)
 	case string:
+		m.scan(len(v))
 		return stringMethods[b.name](m, v, args, kw)
 	case markup:
 		return m.callMarkupMethod(string(v), b.name, args, kw)
@@ -98,7 +99,7 @@ func (m *machine) callDictMethod(d *Dict, name string, args []Value, kw []kwarg)
 		if len(args) == 0 || len(args) > 2 || len(kw) > 0 {
 			raise("TypeError", "get expected 1 or 2 arguments")
 		}
-		if v, ok := d.get(args[0]); ok {
+		if v, ok := m.get(d, args[0]); ok {
 			return v
 		}
 		if len(args) > 1 {
@@ -106,7 +107,7 @@ func (m *machine) callDictMethod(d *Dict, name string, args []Value, kw []kwarg)
 		}
 		return nil
 	case "copy":
-		m.use(d.Len() * 2 * valueSize)
+		m.use(d.Len() * entrySize)
 		return d.Clone()
 	}
 	unsafeMethod(name, "dict")
@@ -144,7 +145,7 @@ var stringMethods map[string]stringMethod
 func init() {
 	stringMethods = map[string]stringMethod{
 		"capitalize":   mapText(capitalize),
-		"casefold":     mapText(lower),
+		"casefold":     methodCasefold,
 		"center":       pad(padBoth),
 		"count":        methodCount,
 		"encode":       unsupportedMethod,
@@ -158,7 +159,7 @@ func init() {
 		"isalpha":      every(unicode.IsLetter),
 		"isascii":      func(_ *machine, s string, _ []Value, _ []kwarg) Value { return isASCII(s) },
 		"isdecimal":    every(unicode.IsDigit),
-		"isdigit":      every(unicode.IsDigit),
+		"isdigit":      every(isDigit),
 		"isidentifier": func(_ *machine, s string, _ []Value, _ []kwarg) Value { return isIdentifier(s) },
 		"islower":      func(_ *machine, s string, _ []Value, _ []kwarg) Value { return isLower(s) },
 		"isnumeric":    every(unicode.IsNumber),
@@ -212,6 +213,21 @@ func every(f func(rune) bool) stringMethod {
 	}
 }
 
+// anyOf reports whether a character is one of chars.
+func (m *machine) anyOf(chars string) func(rune) bool {
+	return func(r rune) bool {
+		m.scan(len(chars))
+		return strings.ContainsRune(chars, r)
+	}
+}
+
+func methodCasefold(_ *machine, s string, _ []Value, _ []kwarg) Value {
+	if !isASCII(s) {
+		raise("TypeError", "casefold() of text beyond ASCII is not supported")
+	}
+	return lower(s)
+}
+
 func isASCII(s string) bool {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
@@ -224,11 +240,10 @@ func isASCII(s string) bool {
 func notPrintable(r rune) bool { return !printable(r) }
 
 func strip(left, right bool) stringMethod {
-	return func(_ *machine, s string, args []Value, _ []kwarg) Value {
+	return func(m *machine, s string, args []Value, _ []kwarg) Value {
 		cut := isSpace
 		if len(args) > 0 && args[0] != nil {
-			chars := needText(args[0])
-			cut = func(r rune) bool { return strings.ContainsRune(chars, r) }
+			cut = m.anyOf(needText(args[0]))
 		}
 		if left {
 			s = strings.TrimLeftFunc(s, cut)

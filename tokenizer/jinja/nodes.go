@@ -99,6 +99,7 @@ type (
 		fn     testFunc
 		args   *callExpr // nil without arguments
 		negate bool
+		scans  bool // it looks at the characters of a text
 	}
 	notExpr  struct{ x expr }
 	signExpr struct {

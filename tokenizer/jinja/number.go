@@ -54,6 +54,14 @@ func asNumber(v Value) (number, bool) {
 	return number{}, false
 }
 
+// words is the size of the number, in words of 64 bits.
+func (n number) words() int {
+	if n.big == nil {
+		return 1
+	}
+	return n.big.BitLen()/64 + 1
+}
+
 func (n number) int() *big.Int {
 	if n.big != nil {
 		return n.big
@@ -215,6 +223,9 @@ func floatArithmetic(op operator, x, y float64) Value {
 	case opPow:
 		if x == 0 && y < 0 {
 			raise("ZeroDivisionError", "0.0 cannot be raised to a negative power")
+		}
+		if x < 0 && y != math.Trunc(y) && !math.IsNaN(y) {
+			raise("TypeError", "complex numbers are not supported")
 		}
 		p := math.Pow(x, y)
 		if math.IsInf(p, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {

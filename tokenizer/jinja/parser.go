@@ -23,6 +23,7 @@ type parser struct {
 	symbols map[string]int // names of variables, numbered
 	read    []string       // names read so far: tells what a macro body mentions
 	calls   int            // calls parsed so far
+	loops   int            // assignments to "loop" parsed so far
 	keepers int            // statements parsed so far that keep their scope: macros, recursive loops
 }
 
@@ -262,10 +263,8 @@ func (p *parser) ifStatement(line int) stmt {
 
 func (p *parser) forStatement(line int) stmt {
 	s := &forStmt{line: line, loopID: p.symbol("loop")}
+	loops := p.loops
 	s.target = p.target(true)
-	if s.target.assigns(s.loopID) {
-		syntaxError(line, "can't assign to the special variable 'loop'")
-	}
 	if !p.skipName("in") {
 		p.unexpected("'in'")
 	}
@@ -285,6 +284,9 @@ func (p *parser) forStatement(line int) stmt {
 	if end == "else" {
 		p.blockEnd()
 		s.otherwise, _ = p.body("endfor")
+	}
+	if p.loops > loops {
+		syntaxError(line, "can't assign to the special variable 'loop'")
 	}
 	p.blockEnd()
 	return s
@@ -356,6 +358,9 @@ func (p *parser) signature(m *macroStmt) {
 			p.op(",")
 		}
 		name := p.name()
+		if slices.Contains(m.names, name) {
+			syntaxError(p.cur().line, "the parameter '%s' is there twice", name)
+		}
 		m.params = append(m.params, p.symbol(name))
 		m.names = append(m.names, name)
 		if p.skipOp("=") {
@@ -404,18 +409,6 @@ func (p *parser) target(withTuple bool) target {
 	return t
 }
 
-func (t *target) assigns(id int) bool {
-	if t.tuple == nil {
-		return t.attr == "" && t.id == id
-	}
-	for i := range t.tuple {
-		if t.tuple[i].assigns(id) {
-			return true
-		}
-	}
-	return false
-}
-
 func (p *parser) singleTarget() target {
 	if p.skipOp("(") {
 		t := p.target(true)
@@ -430,6 +423,8 @@ func (p *parser) singleTarget() target {
 	t := target{id: p.symbol(name)}
 	if p.skipOp(".") {
 		t.attr = p.name()
+	} else if name == "loop" {
+		p.loops++
 	}
 	return t
 }
@@ -621,6 +616,9 @@ func (p *parser) primary() expr {
 			return &constExpr{false}
 		case "none", "None":
 			return &constExpr{nil}
+		}
+		if t.text == "self" {
+			syntaxError(t.line, "self is not supported: there are no blocks")
 		}
 		p.read = append(p.read, t.text)
 		return &nameExpr{p.symbol(t.text)}
@@ -851,6 +849,7 @@ func (p *parser) filter(x expr) *filterExpr {
 func (p *parser) test(x expr) expr {
 	t := &testExpr{x: x, negate: p.skipName("not"), name: p.dottedName()}
 	t.fn = tests[t.name]
+	t.scans = t.name == "lower" || t.name == "upper" || t.name == "in"
 	switch c := p.cur(); {
 	case p.isOp("("):
 		// The filters take keywords; no test does.

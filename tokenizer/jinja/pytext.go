@@ -88,6 +88,7 @@ func (w textWriter) repr(v Value, depth int) {
 	case float64:
 		w.write(floatText(v))
 	case *big.Int:
+		w.m.scan(number{big: v}.words() * number{big: v}.words())
 		w.write(bigText(v))
 	case Tuple:
 		if len(v) == 1 {
@@ -112,6 +113,8 @@ func (w textWriter) repr(v Value, depth int) {
 		w.write("<Namespace ")
 		w.reprDict(&v.vars, depth)
 		w.write(">")
+	case *loop:
+		w.write(fmt.Sprintf("<LoopContext %d/%d>", v.i+1, v.n))
 	case nil, bool, int64:
 		w.write(w.m.str(v))
 	default:

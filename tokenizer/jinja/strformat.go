@@ -95,8 +95,10 @@ func (f *fieldFormatter) field(s string, levels int) string {
 	case 0:
 	case 's':
 		v = f.m.str(v)
-	case 'r', 'a':
+	case 'r':
 		v = f.m.repr(v)
+	case 'a':
+		v = f.m.ascii(v)
 	default:
 		raise("ValueError", "Unknown conversion specifier '%c'", conversion)
 	}
@@ -111,6 +113,9 @@ func (f *fieldFormatter) lookup(name string) Value {
 	i := strings.IndexAny(name, ".[")
 	if i < 0 {
 		i = len(name)
+	}
+	if i == 0 && name != "" {
+		raise("KeyError", "''")
 	}
 	v := f.argument(name[:i])
 	for rest := name[i:]; rest != ""; {

@@ -168,12 +168,22 @@ type machine struct {
 // keep real templates far below.
 const maxEvalDepth = 20_000
 
-// valueSize is what a Value in a list is charged.
-const valueSize = 16
+// What a Value in a list and an entry of a dict are charged.
+const (
+	valueSize = 16
+	entrySize = 128
+)
 
 // step charges one unit of work.
 func (m *machine) step() {
 	if m.steps--; m.steps < 0 {
+		exceeded(ErrSteps)
+	}
+}
+
+// scan charges for reading n bytes of text, beyond what every step may read.
+func (m *machine) scan(n int) {
+	if m.steps -= n >> 5; m.steps < 0 {
 		exceeded(ErrSteps)
 	}
 }

@@ -194,6 +194,12 @@ func (r *rangeValue) len() int64 {
 	return int64(min(n, math.MaxInt64))
 }
 
+// slice is r[start:stop:step], which is a range again.
+func (r *rangeValue) slice(start, stop *int64, step int64) *rangeValue {
+	from, to := sliceBounds(r.len(), start, stop, step)
+	return &rangeValue{r.start + from*r.step, r.start + to*r.step, r.step * step}
+}
+
 func (r *rangeValue) at(i int64) Value { return r.start + i*r.step }
 
 func (v *dictView) items() []Value {
@@ -294,6 +300,7 @@ func (m *machine) contains(c, x Value) bool {
 		if !ok {
 			raise("TypeError", "'in <string>' requires string as left operand, not %s", typeName(x))
 		}
+		m.scan(len(s))
 		return strings.Contains(s, sub)
 	}
 	switch c := c.(type) {
@@ -301,7 +308,7 @@ func (m *machine) contains(c, x Value) bool {
 		if s, ok := x.(string); ok {
 			return c.findText(s) >= 0
 		}
-		return c.find(mustKey(x)) >= 0
+		return c.find(m.key(x)) >= 0
 	case *namespace, *loop, Func, *builtin, *boundMethod, *macro, bool, int64, float64, *big.Int, nil:
 		raise("TypeError", "argument of type '%s' is not iterable", typeName(c))
 	}

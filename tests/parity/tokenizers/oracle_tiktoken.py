@@ -18,6 +18,7 @@ O200K = WORDS % ("*", "+") + "|" + WORDS % ("+", "*") + r"|\p{N}{1,3}| ?[^\s\p{L
 PATTERNS = {
     "o200k": O200K,
     "kimi": r"[\p{Han}]+|" + O200K.replace(r"\p{M}]", r"\p{M}&&[^\p{Han}]]").replace(r"[\r\n/]*", r"[\r\n]*"),
+    "qwen": CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*" + END,
     "qwen35": CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + END,
 }
 

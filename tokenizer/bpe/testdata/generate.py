@@ -173,6 +173,8 @@ patches = {
     "qwen3.5": {"pre_tokenizer": pre(split(QWEN35))},
     "o200k": {"normalizer": {"type": "Sequence", "normalizers": []}, "pre_tokenizer": pre(split(O200K))},
     "gpt2": {"pre_tokenizer": pre(use_regex=True)},
+    "digits": {"normalizer": None, "pre_tokenizer": pre({"type": "Digits", "individual_digits": True}, use_regex=True)},
+    "digits in runs": {"pre_tokenizer": pre({"type": "Digits", "individual_digits": False}, split(O200K))},
     "deepseek": {"normalizer": None, "pre_tokenizer": pre(*map(split, DEEPSEEK))},
     "normalized added tokens": {"added_tokens": normalized},
     "stripped added tokens": {"added_tokens": stripped},
