@@ -93,6 +93,8 @@ func (c Config) Validate() error {
 // keep the row with more Events of two.
 type Registry interface {
 	Put(ctx context.Context, s registry.Session) error
+	// Get returns the row of a session, and whether there is one.
+	Get(ctx context.Context, id string) (registry.Session, bool, error)
 }
 
 // DeadLetters takes what could not be folded. Put must be safe for concurrent

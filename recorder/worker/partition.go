@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"turnlog.dev/recorder/fold"
+	"turnlog.dev/recorder/registry"
 	"turnlog.dev/schema/journal"
 )
 
@@ -136,7 +138,9 @@ func (p *partition) handle(ctx context.Context, batch []journal.Delivery) error 
 			continue // read when a turn needs it
 		}
 		if lanes[d.Session] == nil {
-			order = append(order, p.session(d.Session))
+			s := p.session(d.Session)
+			s.fetched = p.heardAt
+			order = append(order, s)
 		}
 		lanes[d.Session] = append(lanes[d.Session], d)
 	}
@@ -210,7 +214,10 @@ func (p *partition) flush(ctx context.Context) error {
 	var g errgroup.Group
 	g.SetLimit(rowsAtOnce)
 	for _, s := range p.dirty {
-		if s.state != nil {
+		switch {
+		case s.broken != nil:
+			g.Go(func() error { return p.putBroken(ctx, s) })
+		case s.state != nil:
 			g.Go(func() error { return p.w.deps.Registry.Put(ctx, row(s)) })
 		}
 	}
@@ -221,6 +228,22 @@ func (p *partition) flush(ctx context.Context) error {
 	p.must = false
 	p.w.deps.Fault(PointRegistered)
 	return nil
+}
+
+// putBroken lists a session that cannot be read or written any more: what was
+// known of it, and that it is parked.
+func (p *partition) putBroken(ctx context.Context, s *session) error {
+	r, _, err := p.w.deps.Registry.Get(ctx, s.id)
+	if err != nil {
+		return err
+	}
+	r.ID, r.State, r.Reason = s.id, registry.Parked, fold.FaultBroken
+	// An entry that cannot be read does not say which one it is.
+	r.Events, r.LastAt = max(r.Events, s.brokenAt.Tip.Count), s.brokenAt.Time
+	if ev := s.brokenAt.Event; ev != nil && r.Run == "" {
+		r.Tenant, r.Run = ev.GetTenant(), ev.GetRun()
+	}
+	return p.w.deps.Registry.Put(ctx, r)
 }
 
 // session returns the session from the cache, or an empty one.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"turnlog.dev/recorder/deadletter"
 	"turnlog.dev/recorder/fold"
@@ -30,6 +31,10 @@ type session struct {
 	// broken sessions cannot be read or written any more; their entries go to
 	// the dead letters.
 	broken error
+	// brokenAt is the last entry that was not recorded for that.
+	brokenAt journal.Entry
+	// fetched is when the entries that are handled now were.
+	fetched time.Time
 
 	// gathered is set while the updates of a batch are appended at once.
 	gathered *gathered
@@ -56,7 +61,7 @@ func (s *session) measure() int {
 func (s *session) handle(ctx context.Context, batch []journal.Delivery) error {
 	for _, d := range batch {
 		if s.broken != nil {
-			if err := s.deadLetter(ctx, letter(d, fold.FaultBroken, s.broken)); err != nil {
+			if err := s.refuseBroken(ctx, d); err != nil {
 				return err
 			}
 			continue
@@ -78,7 +83,7 @@ func (s *session) handle(ctx context.Context, batch []journal.Delivery) error {
 		// No other session must wait for this one.
 		s.broken = err
 		s.w.log.Error("session cannot be recorded", "session", s.id, "error", err)
-		if err := s.deadLetter(ctx, letter(d, fold.FaultBroken, err)); err != nil {
+		if err := s.refuseBroken(ctx, d); err != nil {
 			return err
 		}
 	}
@@ -87,6 +92,12 @@ func (s *session) handle(ctx context.Context, batch []journal.Delivery) error {
 		return s.deliver(ctx, batch[len(batch)-1])
 	}
 	return nil
+}
+
+// refuseBroken puts an entry of a broken session aside.
+func (s *session) refuseBroken(ctx context.Context, d journal.Delivery) error {
+	s.brokenAt, s.changed, s.notable = d.Entry, true, true
+	return s.deadLetter(ctx, letter(d, fold.FaultBroken, s.broken))
 }
 
 // drop forgets everything but the session's name.
@@ -177,7 +188,7 @@ func (s *session) step(ctx context.Context, e journal.Entry) error {
 		return s.state.Adopt(e, r.GetTrajectoryUpdate())
 	}
 	if c := e.Event.GetTurnCommitted(); c != nil {
-		if err := s.w.retry(ctx, "read run", func() error { return s.w.versions.learn(ctx, e.Event.GetRun(), c) }); err != nil {
+		if err := s.w.retry(ctx, "read run", func() error { return s.w.versions.learn(ctx, e.Event.GetRun(), c, s.fetched) }); err != nil {
 			return fmt.Errorf("recorder: %w", err)
 		}
 	}

@@ -11,9 +11,6 @@ import (
 	"turnlog.dev/schema/journal"
 )
 
-// missAgain is how long a label without a number is believed to have none.
-const missAgain = time.Second
-
 // versions knows the numbers that runs gave to weight labels.
 type versions struct {
 	turns journal.Journal
@@ -53,29 +50,32 @@ func (v *versions) lookup(run, label string) (int32, bool) {
 	return n, ok
 }
 
-// learn reads on in the run's log if the turn has a label without a number.
-func (v *versions) learn(ctx context.Context, run string, c *event.TurnCommitted) error {
+// learn reads on in the run's log if the turn has a label without a number. A
+// label that had none when the log was last read has none for a turn that was
+// fetched before: it was appended earlier still.
+func (v *versions) learn(ctx context.Context, run string, c *event.TurnCommitted, fetched time.Time) error {
 	for _, span := range c.GetCompletion().GetVersions() {
 		label := span.GetLabel()
 		if _, err := strconv.ParseInt(label, 10, 32); err == nil || label == "" || run == "" {
 			continue
 		}
-		if err := v.run(run).learn(ctx, v.turns, journal.RunSession(run), label); err != nil {
+		if err := v.run(run).learn(ctx, v.turns, journal.RunSession(run), label, fetched); err != nil {
 			return fmt.Errorf("versions of run %s: %w", run, err)
 		}
 	}
 	return nil
 }
 
-func (r *runVersions) learn(ctx context.Context, turns journal.Journal, session, label string) error {
+func (r *runVersions) learn(ctx context.Context, turns journal.Journal, session, label string, fetched time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.numbers[label]; ok {
 		return nil
 	}
-	if at, ok := r.missed[label]; ok && time.Since(at) < missAgain {
+	if at, ok := r.missed[label]; ok && at.After(fetched) {
 		return nil
 	}
+	asked := time.Now()
 	for e, err := range turns.ReadSession(ctx, session, r.tip) {
 		if err != nil {
 			return err
@@ -91,7 +91,7 @@ func (r *runVersions) learn(ctx context.Context, turns journal.Journal, session,
 	}
 	delete(r.missed, label)
 	if _, ok := r.numbers[label]; !ok {
-		r.missed[label] = time.Now()
+		r.missed[label] = asked
 	}
 	return nil
 }

@@ -260,7 +260,7 @@ func poisoned() *sessiontest.Session {
 func TestAWorkerKilledAtAnyPointLeavesTheSameStream(t *testing.T) {
 	for _, how := range []string{"one by one", "at once"} {
 		for _, point := range worker.Points {
-			for nth := 1; nth <= 40; nth += 3 {
+			for nth := 1; nth <= 40; nth += 5 {
 				t.Run(fmt.Sprintf("%s %s %d", how, point, nth), func(t *testing.T) {
 					killedAt(t, how == "at once", point, nth)
 				})
@@ -442,6 +442,75 @@ func TestARowThatCouldNotBeWrittenIsWrittenByTheSuccessor(t *testing.T) {
 type down struct{}
 
 func (down) Put(context.Context, registry.Session) error { return journal.ErrUnavailable }
+func (down) Get(context.Context, string) (registry.Session, bool, error) {
+	return registry.Session{}, false, journal.ErrUnavailable
+}
+
+// A session whose log is damaged cannot be folded; it is listed all the same.
+func TestABrokenSessionIsListedWithItsReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sessiontest.New("s1")
+		for i := range 6 {
+			s.Commit(sessiontest.Step{ID: fmt.Sprint("t", i), New: []uint32{1}, Out: []uint32{2}})
+		}
+		turns := mem.New(mem.Options{})
+		fill(t, turns, s)
+		r := &rig{t: t, turns: turns, out: mem.New(mem.Options{}), letters: mem.New(mem.Options{}), registry: registry.NewMemory()}
+		require.NoError(t, turns.Trim(t.Context(), journal.PartitionOf("s1"), 3))
+		r.run("recorder", r.deps(r.out), nil)
+		row, ok, err := r.registry.Get(t.Context(), "s1")
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, registry.Parked, row.State)
+		require.Equal(t, fold.FaultBroken, row.Reason)
+		require.Equal(t, s.Events[0].GetRun(), row.Run)
+		letters, err := deadletter.New(r.letters).Read(t.Context(), "s1")
+		require.NoError(t, err)
+		require.Len(t, letters, len(s.Events)-3)
+		require.Zero(t, r.lag("recorder"))
+	})
+}
+
+// What a run says of a label counts for all turns that are appended later,
+// however soon.
+func TestANumberCountsFromTheMomentItIsInTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		labelled := func(s *sessiontest.Session, id string) {
+			s.Commit(sessiontest.Step{ID: id, New: []uint32{1}, Out: []uint32{3}, Edit: func(c *event.TurnCommitted) { c.Completion.Versions[0].Label = "step-9" }})
+		}
+		early, late := sessiontest.New("early"), sessiontest.New("late")
+		labelled(early, "a")
+		labelled(late, "a")
+		r := &rig{t: t, turns: mem.New(mem.Options{}), out: mem.New(mem.Options{}), letters: mem.New(mem.Options{}), registry: registry.NewMemory()}
+		fill(t, r.turns, early)
+		w, err := worker.New(config("recorder"), r.deps(r.out))
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		synctest.Wait()
+		_, err = r.turns.Append(t.Context(), journal.Tip{}, &event.Event{
+			Id: "w", Session: journal.RunSession("run1"),
+			Body: &event.Event_WeightsUpdated{WeightsUpdated: &event.WeightsUpdated{Version: 9, Label: "step-9"}},
+		})
+		require.NoError(t, err)
+		time.Sleep(time.Nanosecond) // the bubble's clock stands still otherwise
+		fill(t, r.turns, late)
+		synctest.Wait()
+		cancel()
+		require.NoError(t, <-done)
+		for id, want := range map[string]int32{"early": -1, "late": 9} {
+			for e, err := range r.out.ReadSession(t.Context(), id, journal.Tip{}) {
+				require.NoError(t, err)
+				for _, o := range e.Event.GetTrajectoryUpdate().GetOutputs() {
+					if spans := o.GetTurnSpans(); spans != nil {
+						require.Equal(t, []int32{-1, want}, event.Ints(nil, spans.GetVersions()), id)
+					}
+				}
+			}
+		}
+	})
+}
 
 // handover is a log that can take its partitions away.
 type handover struct {

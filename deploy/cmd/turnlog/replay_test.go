@@ -9,6 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"turnlog.dev/deploy/config"
+	"turnlog.dev/deploy/stack"
+	"turnlog.dev/recorder/sessiontest"
+	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
 )
 
@@ -98,4 +102,43 @@ func TestARangeIsNamedByRunSessionTimeOrPosition(t *testing.T) {
 		_, err := turnlog(t, append([]string{"verify", "--data", t.TempDir()}, bad...)...)
 		require.Error(t, err)
 	}
+}
+
+func TestWhatIsParkedIsListedWithItsReasonAndFoldedByItself(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	run := func(args ...string) string {
+		t.Helper()
+		out, err := turnlog(t, append(args, "--data", data, "--logging.level", "error")...)
+		require.NoError(t, err, out)
+		return out
+	}
+	run("demo", "--listen", "127.0.0.1:1", "--sessions", "1")
+	require.Contains(t, run("parked"), "0 sessions are parked")
+
+	// A turn that continues one which is not there.
+	bad := sessiontest.New("bad")
+	bad.Commit(sessiontest.Step{ID: "a", New: []uint32{1, 2}, Out: []uint32{3}})
+	bad.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{1}, Out: []uint32{3}, Edit: func(c *event.TurnCommitted) { c.Parent = "nowhere" }})
+	bad.Close("completed")
+	cfg := config.Default()
+	cfg.Data = data
+	require.NoError(t, stack.WithLogs(t.Context(), cfg, nil, func(l stack.Logs) error {
+		var tip journal.Tip
+		var err error
+		for _, ev := range bad.Events {
+			if tip, err = l.Turns.Append(t.Context(), tip, ev); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	run("demo", "--listen", "127.0.0.1:1", "--sessions", "1") // records it, too
+
+	list := run("parked")
+	require.Regexp(t, `bad +\S+ +turn-b +\S*turn_committed +\d+ +illegal +\S+`, list)
+	require.Contains(t, list, "1 sessions are parked, for 1 events")
+	require.Contains(t, run("parked", "--json"), `"reason":"illegal"`)
+	require.Contains(t, run("parked", "--run", "no-such-run"), "0 sessions are parked")
+	require.Contains(t, run("replay", "--parked"), "1 sessions, 1 turns")
+	require.Contains(t, run("replay", "--parked", "--into", filepath.Join(t.TempDir(), "again"), "--shards"), "nothing is ready")
 }

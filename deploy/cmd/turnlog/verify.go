@@ -9,6 +9,7 @@ import (
 
 	"turnlog.dev/deploy/config"
 	"turnlog.dev/deploy/stack"
+	"turnlog.dev/recorder/registry"
 	"turnlog.dev/recorder/replay"
 	"turnlog.dev/recorder/verify"
 	"turnlog.dev/schema/journal"
@@ -21,6 +22,7 @@ type selection struct {
 	from, to    *string
 	partition   *int
 	after, upTo *uint64
+	parked      *bool
 }
 
 func selectSessions(cmd *cobra.Command) selection {
@@ -30,6 +32,7 @@ func selectSessions(cmd *cobra.Command) selection {
 		from:     cmd.Flags().String("from", "", "sessions with an event at or after this time (RFC 3339)"),
 		to:       cmd.Flags().String("to", "", "sessions with an event before this time (RFC 3339)"),
 
+		parked:    cmd.Flags().Bool("parked", false, "sessions that are parked: see turnlog parked"),
 		partition: cmd.Flags().Int("partition", -1, "sessions of this partition"),
 		after:     cmd.Flags().Uint64("after", 0, "sessions with an event after this position of the partition"),
 		upTo:      cmd.Flags().Uint64("up-to", 0, "sessions with an event up to this position of the partition"),
@@ -45,8 +48,12 @@ func (s selection) list(cmd *cobra.Command, l stack.Logs) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	source := replay.Logged(cmd.Context(), l.Turns, r)
+	if *s.parked {
+		source = replay.Listed(cmd.Context(), l.Registry, registry.Filter{Run: *s.run, State: registry.Parked})
+	}
 	var ids []string
-	for id, err := range replay.Logged(cmd.Context(), l.Turns, r) {
+	for id, err := range source {
 		if err != nil {
 			return nil, err
 		}
