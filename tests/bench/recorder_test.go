@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
@@ -20,6 +23,7 @@ import (
 
 // logs are a tenant's logs on a server in this process.
 type logs struct {
+	server                           *natsd.Server
 	conn                             *jet.Conn
 	turns, trajectories, deadLetters *jet.Log
 	registry                         *registry.Stored
@@ -35,7 +39,7 @@ func openLogs(tb testing.TB, mode natsd.Mode) logs {
 	conn, err := jet.Dial(jet.Options{InProcess: srv})
 	require.NoError(tb, err)
 	tb.Cleanup(func() { conn.Close(); cancel(); <-ended })
-	l := logs{conn: conn}
+	l := logs{server: srv, conn: conn}
 	l.turns, l.trajectories, l.deadLetters = l.open(tb, "default", jet.Turns), l.open(tb, "default", jet.Trajectories), l.open(tb, "default", jet.DeadLetters)
 	bucket, err := conn.OpenBucket(ctx, jet.BucketConfig{Tenant: "default", Name: "sessions", Replicas: 1, MaxBytes: 1 << 30})
 	require.NoError(tb, err)
@@ -49,6 +53,17 @@ func (l logs) open(tb testing.TB, tenant string, kind jet.Kind) *jet.Log {
 	log, err := l.conn.Open(context.Background(), cfg)
 	require.NoError(tb, err)
 	return log
+}
+
+// raw is the server's own client, and the name of the turn stream.
+func (l logs) raw(tb testing.TB) (jetstream.JetStream, string) {
+	nc, err := nats.Connect("", nats.InProcessServer(l.server))
+	require.NoError(tb, err)
+	tb.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	require.NoError(tb, err)
+	stream, _, _ := strings.Cut(l.turns.Stream(0), "@")
+	return js, stream
 }
 
 // write appends whole sessions, some at a time.

@@ -1,6 +1,6 @@
-// Package recorder_test runs recorders as processes of their own against a real
+// Package worker_test runs recorders as processes of their own against a real
 // server, and kills and freezes them where it hurts.
-package recorder_test
+package worker_test
 
 import (
 	"context"
