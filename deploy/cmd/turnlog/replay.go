@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -32,8 +33,9 @@ func replayCommand() *cobra.Command {
 		Long: "Folds what the turn stream holds again, under the policy (recorder.policy.*) and with the model files\n" +
 			"(models) of this configuration, and compares with what was recorded. The log is only read.\n" +
 			"--into FOLDER writes the new trajectory stream into a data folder of its own, which turnlog export and\n" +
-			"turnlog shards take with --data; with --shards it is exported at once. A replay that was interrupted goes\n" +
-			"on when it is started again.",
+			"turnlog shards take with --data; with --shards it is exported at once, without waiting for rewards or for the\n" +
+			"rest of a group: what is not replayed will not come. A replay that was interrupted goes on when it is started\n" +
+			"again.",
 	}
 	f := replayFlags{
 		selection: selectSessions(cmd),
@@ -47,10 +49,15 @@ func replayCommand() *cobra.Command {
 		if *f.shards && *f.into == "" {
 			return errors.New("--shards needs a folder: name it with --into")
 		}
+		if *f.into != "" && same(*f.into, cfg.Data) {
+			return fmt.Errorf("--into: %s is the folder of this configuration; a replay needs one of its own", *f.into)
+		}
 		if err := f.fold(cmd, cfg); err != nil || !*f.shards {
 			return err
 		}
-		s, err := stack.New(stack.Folder(cfg, *f.into), stack.Roles{}, stack.Options{Log: logger(quiet(cfg, cmd.ErrOrStderr()), cmd.ErrOrStderr()), Version: version()})
+		into := stack.Folder(cfg, *f.into)
+		into.Exporter.RewardDeadline, into.Exporter.GroupDeadline, into.Exporter.Partial = 0, 0, "export"
+		s, err := stack.New(into, stack.Roles{}, stack.Options{Log: logger(quiet(cfg, cmd.ErrOrStderr()), cmd.ErrOrStderr()), Version: version()})
 		if err != nil {
 			return err
 		}
@@ -60,9 +67,16 @@ func replayCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return report(cmd.OutOrStdout(), sum, false, time.Since(began), stack.ShardsAt(stack.Folder(cfg, *f.into)))
+			return report(cmd.OutOrStdout(), sum, false, time.Since(began), stack.ShardsAt(into))
 		})
 	})
+}
+
+// same reports whether two names are of one folder.
+func same(a, b string) bool {
+	x, err1 := filepath.Abs(a)
+	y, err2 := filepath.Abs(b)
+	return err1 == nil && err2 == nil && x == y
 }
 
 // fold runs the replay.

@@ -78,6 +78,8 @@ func TestAReplayOfAnotherFoldDoesNotMixWithTheFirst(t *testing.T) {
 	out, err := turnlog(t, "replay", "--data", data, "--into", again, "--recorder.policy.train", "side", "--logging.level", "error")
 	require.ErrorContains(t, err, "1 sessions failed")
 	require.Contains(t, out, "another fold")
+	_, err = turnlog(t, "replay", "--data", data, "--into", data+"/../data")
+	require.ErrorContains(t, err, "one of its own")
 }
 
 func TestARangeIsNamedByRunSessionTimeOrPosition(t *testing.T) {
@@ -94,10 +96,12 @@ func TestARangeIsNamedByRunSessionTimeOrPosition(t *testing.T) {
 	first, _, _ := strings.Cut(run("replay", "--recorder.policy.train", "side", "--json"), "\n")
 	require.NoError(t, json.Unmarshal([]byte(first), &change))
 	require.Equal(t, "1", sessions("--session", change.Session))
+	// The rest of its group is not replayed, and is not waited for.
+	require.Contains(t, run("replay", "--session", change.Session, "--into", filepath.Join(t.TempDir(), "one"), "--shards"), "wrote 1 rows of 1 groups")
 	partition := strconv.Itoa(journal.PartitionOf(change.Session))
 	require.NotEqual(t, "0", sessions("--partition", partition, "--after", "0"))
 	require.Equal(t, "0", sessions("--partition", partition, "--after", "1000000"))
-	require.Equal(t, "0", sessions("--partition", partition, "--up-to", "1"))
+	require.Equal(t, "0", sessions("--partition", partition, "--after", "1", "--up-to", "1"))
 	for _, bad := range [][]string{{"--after", "3"}, {"--partition", "64"}, {"--from", "yesterday"}} {
 		_, err := turnlog(t, append([]string{"verify", "--data", t.TempDir()}, bad...)...)
 		require.Error(t, err)
@@ -140,5 +144,5 @@ func TestWhatIsParkedIsListedWithItsReasonAndFoldedByItself(t *testing.T) {
 	require.Contains(t, run("parked", "--json"), `"reason":"illegal"`)
 	require.Contains(t, run("parked", "--run", "no-such-run"), "0 sessions are parked")
 	require.Contains(t, run("replay", "--parked"), "1 sessions, 1 turns")
-	require.Contains(t, run("replay", "--parked", "--into", filepath.Join(t.TempDir(), "again"), "--shards"), "nothing is ready")
+	require.Contains(t, run("replay", "--parked", "--into", filepath.Join(t.TempDir(), "again"), "--shards"), "by reason: void 1", "a session that failed is no sample")
 }
