@@ -1,7 +1,10 @@
 package gateway
 
 import (
+	"context"
+
 	"turnlog.dev/gateway/engine"
+	"turnlog.dev/gateway/pool"
 	"turnlog.dev/schema/message"
 	"turnlog.dev/tokenizer"
 	"turnlog.dev/tokenizer/parse"
@@ -27,8 +30,23 @@ type Model struct {
 	// SamplingDefault and SamplingOverride are JSON objects; see ModelPolicy.
 	SamplingDefault, SamplingOverride []byte
 	Pool                              Pool
+	// Backends changes the pool while it serves; nil where it cannot be changed.
+	Backends Backends
 	// Created is shown in lists of models, seconds since 1970.
 	Created int64
+}
+
+// Backends are the replicas of a model, for operators. All methods are safe for
+// concurrent use. Replicas are named by their host and port.
+type Backends interface {
+	Stats() pool.Stats
+	// Open adds the engine at a URL.
+	Open(url string) error
+	// Drain returns when what the replica works on is done; it gets nothing more.
+	Drain(ctx context.Context, name string) error
+	Resume(name string) error
+	// Remove drops a replica; what it works on goes on.
+	Remove(name string) error
 }
 
 // Counter counts the tokens of a model whose engines take text and say nothing

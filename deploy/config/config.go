@@ -70,8 +70,17 @@ type Model struct {
 	Engine string `yaml:"engine"`
 	// Parser is engine to have sglang or vLLM parse replies, for a model whose
 	// format has no parser here; answers are then given whole.
-	Parser   string   `yaml:"parser,omitempty"`
+	Parser string `yaml:"parser,omitempty"`
+	// Backends are the engines' URLs; see Discover.
 	Backends []string `yaml:"backends,omitempty"`
+	// Discover says what Backends are: URLs; with dns, URLs of which the name
+	// stands for all its addresses, looked up again every ten seconds; with env,
+	// names of environment variables, the first of which that is set lists URLs.
+	Discover string `yaml:"discover,omitempty"`
+	// Policy says which backend a request goes to: sticky, the default, keeps a
+	// session on one, prefix goes by what a backend has read, round_robin and
+	// least_busy by nothing else.
+	Policy string `yaml:"policy,omitempty"`
 	// APIKeyFile holds the key that the backends ask for.
 	APIKeyFile string `yaml:"api_key_file,omitempty"`
 	// Concurrency bounds the requests that one backend gets at a time.
@@ -230,7 +239,13 @@ func (c Config) Validate() error {
 			"%q: it can only be engine, for sglang and vllm", m.Parser)
 		check(slices.Contains(Engines, m.Engine), key+".engine", "%q is none of %v", m.Engine, Engines)
 		check(m.Engine == "mock" || len(m.Backends) > 0, key+".backends", "engine %s needs at least one URL", m.Engine)
+		check(slices.Contains([]string{"", "dns", "env"}, m.Discover), key+".discover", "%q is neither dns nor env", m.Discover)
+		check(slices.Contains([]string{"", "sticky", "prefix", "round_robin", "least_busy"}, m.Policy), key+".policy",
+			"%q is none of sticky, prefix, round_robin, least_busy", m.Policy)
 		for _, b := range m.Backends {
+			if m.Discover == "env" {
+				break
+			}
 			u, err := url.Parse(b)
 			check(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", key+".backends", "%q is not http://HOST:PORT", b)
 			check(err != nil || u.User == nil, key+".backends", "a key in an address would be shown wherever the address is: use api_key_file")

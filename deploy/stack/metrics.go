@@ -166,6 +166,8 @@ func (m *metrics) pool(model string, read func() pool.Stats) {
 	(&metrics{reg: m.reg, into: label}).add(func(put func(string, float64, ...string)) {
 		s := read()
 		put("turnlog_pool_waiting_requests", float64(s.Waiting))
+		put("turnlog_pool_queued_requests_total", float64(s.Queued))
+		put("turnlog_pool_queue_positions_total", float64(s.Positions))
 		for _, r := range s.Replicas {
 			put("turnlog_pool_running_requests", float64(r.InFlight), r.Name)
 			put("turnlog_pool_served_requests_total", float64(r.Served), r.Name)
@@ -178,6 +180,8 @@ func (m *metrics) pool(model string, read func() pool.Stats) {
 		}
 	},
 		gauge("turnlog_pool_waiting_requests", "Requests that wait for a replica."),
+		counter("turnlog_pool_queued_requests_total", "Requests that had to wait."),
+		counter("turnlog_pool_queue_positions_total", "Their places in the queue when they came, added up."),
 		gauge("turnlog_pool_running_requests", "Requests under way.", "backend"),
 		counter("turnlog_pool_served_requests_total", "Requests that were answered.", "backend"),
 		counter("turnlog_pool_failed_requests_total", "Requests that failed.", "backend"),

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"turnlog.dev/deploy/config"
 	"turnlog.dev/gateway"
@@ -68,16 +69,24 @@ func (s *Stack) model(ctx context.Context, g *group, m *metrics, c config.Model)
 			out.TokenizerID, out.TemplateID = f.Tokenizer.Fingerprint(), f.Template.Fingerprint()
 		}
 	}
-	replicas, err := s.replicas(ctx, g, c, out.Tokenizer)
+	kind, src, err := s.source(ctx, g, c, out.Tokenizer)
+	if err != nil {
+		return nil, err
+	}
+	open, err := opener(kind, c)
 	if err != nil {
 		return nil, err
 	}
 	p, err := pool.New(pool.Config{
-		Name: c.Name, Concurrency: c.Concurrency, Tokenizer: out.Tokenizer, Logger: s.opt.Log,
-	}, replicas...)
+		Name: c.Name, Policy: pool.Policy(c.Policy), Concurrency: c.Concurrency, Tokenizer: out.Tokenizer, Logger: s.opt.Log,
+	})
 	if err != nil {
 		return nil, err
 	}
+	if err := s.fill(ctx, g, c, p, src, open); err != nil {
+		return nil, err
+	}
+	out.Backends = backends{p, open}
 	m.pool(c.Name, p.Stats)
 	out.Pool = p
 	out.ContextLength, err = s.check(ctx, c, p)
@@ -178,15 +187,50 @@ func (s *Stack) check(ctx context.Context, c config.Model, p *pool.Pool) (window
 	return slices.Min(lengths), nil
 }
 
-func (s *Stack) replicas(ctx context.Context, g *group, c config.Model, tok tokenizer.Tokenizer) (list []pool.Replica, err error) {
-	kind, backends := c.Engine, c.Backends
-	if kind == "mock" {
+// source is where a model's engines are listed, and the wire that they speak.
+func (s *Stack) source(ctx context.Context, g *group, c config.Model, tok tokenizer.Tokenizer) (kind string, src pool.Source, err error) {
+	switch {
+	case c.Engine == "mock":
 		url, err := s.startMock(ctx, g, c, tok)
-		if err != nil {
-			return nil, err
+		return "sglang", pool.List{url}, err
+	case c.Discover == "env":
+		return c.Engine, pool.Env{Names: c.Backends, Lookup: os.LookupEnv}, nil
+	case c.Discover == "dns":
+		var all pool.Sources
+		for _, url := range c.Backends {
+			all = append(all, pool.DNS{URL: url})
 		}
-		kind, backends = "sglang", []string{url}
+		return c.Engine, all, nil
 	}
+	return c.Engine, pool.List(c.Backends), nil
+}
+
+// lookEvery is how often names of engines are looked up again.
+const lookEvery = 10 * time.Second
+
+// fill puts the engines that are listed now into a pool, and keeps it in step
+// with a source that changes. A name that nothing stands behind yet is no reason
+// not to start.
+func (s *Stack) fill(ctx context.Context, g *group, c config.Model, p *pool.Pool, src pool.Source, open func(string) (pool.Replica, error)) error {
+	urls, err := src.Backends(ctx)
+	switch {
+	case err != nil && c.Discover != "dns":
+		return err
+	case err != nil:
+		s.opt.Log.WarnContext(ctx, "no engine is found yet", "model", c.Name, "error", err)
+	default:
+		if err := p.Sync(urls, open); err != nil {
+			return err
+		}
+	}
+	if c.Discover != "dns" {
+		return nil
+	}
+	return g.start(ctx, part{name: "engines of " + c.Name, run: func(ctx context.Context) error { return p.Follow(ctx, src, lookEvery, open) }})
+}
+
+// opener makes replicas of one model's kind of engine.
+func opener(kind string, c config.Model) (func(url string) (pool.Replica, error), error) {
 	cfg := wire.Config{}
 	if c.APIKeyFile != "" {
 		key, err := os.ReadFile(c.APIKeyFile)
@@ -195,16 +239,27 @@ func (s *Stack) replicas(ctx context.Context, g *group, c config.Model, tok toke
 		}
 		cfg.APIKey = strings.TrimSpace(string(key))
 	}
-	for _, url := range backends {
+	return func(url string) (pool.Replica, error) {
+		cfg := cfg
 		cfg.URL = url
 		e, err := newEngine(kind, c.Parser == "engine", cfg)
-		if err != nil {
-			return nil, err
-		}
-		_, name, _ := strings.Cut(url, "://")
-		list = append(list, pool.Replica{Name: name, Engine: e})
+		return pool.Replica{Name: pool.NameOf(url), Engine: e}, err
+	}, nil
+}
+
+// backends is a pool that can be given more engines.
+type backends struct {
+	*pool.Pool
+	open func(url string) (pool.Replica, error)
+}
+
+// Open implements gateway.Backends.
+func (b backends) Open(url string) error {
+	r, err := b.open(url)
+	if err != nil {
+		return err
 	}
-	return list, nil
+	return b.Add(r)
 }
 
 func newEngine(kind string, parses bool, cfg wire.Config) (engine.Engine, error) {

@@ -129,6 +129,12 @@ func New(cfg Config, deps Deps) (http.Handler, error) {
 	e.POST("/runs/:run/drain", a.drainRun, a.admin)
 	e.POST("/runs/:run/resume", a.resumeRun, a.admin)
 
+	e.GET("/pools", a.listPools, a.admin)
+	e.POST("/pools/:model/backends", a.addBackend, a.admin)
+	e.DELETE("/pools/:model/backends/:backend", a.removeBackend, a.admin)
+	e.POST("/pools/:model/backends/:backend/drain", a.drainBackend, a.admin)
+	e.POST("/pools/:model/backends/:backend/resume", a.resumeBackend, a.admin)
+
 	// The same calls under a session's path and, with a session key, without.
 	for _, prefix := range []string{"/v1", "/sessions/:session/v1"} {
 		e.POST(prefix+"/chat/completions", a.chat)

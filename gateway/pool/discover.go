@@ -86,6 +86,22 @@ func (d DNS) Backends(ctx context.Context) ([]string, error) {
 	return urls, nil
 }
 
+// Sources are several sources as one. What one cannot list is an error of all:
+// what it listed before stays.
+type Sources []Source
+
+// Backends implements Source.
+func (s Sources) Backends(ctx context.Context) (urls []string, err error) {
+	for _, one := range s {
+		list, err := one.Backends(ctx)
+		if err != nil {
+			return nil, err
+		}
+		urls = append(urls, list...)
+	}
+	return urls, nil
+}
+
 // NameOf is the name of the replica at a URL: the URL without its scheme.
 func NameOf(rawURL string) string {
 	_, name, ok := strings.Cut(rawURL, "://")
@@ -96,8 +112,9 @@ func NameOf(rawURL string) string {
 }
 
 // Sync makes the pool's replicas those at the given URLs: it adds what is new,
-// made by open, and removes what is gone; what runs there ends by itself. The
-// error joins those of open, for each of which the replica is left out.
+// made by open, and removes what a former Sync added and is gone; what runs there
+// ends by itself. Replicas that came by Add stay. The error joins those of open,
+// for each of which the replica is left out.
 func (p *Pool) Sync(urls []string, open func(url string) (Replica, error)) error {
 	var faults []error
 	want := map[string]bool{}
@@ -112,19 +129,29 @@ func (p *Pool) Sync(urls []string, open func(url string) (Replica, error)) error
 		}
 		r, err := open(u)
 		if err == nil {
-			r.Name = name
+			r.Name, r.listed = name, true
 			err = p.Add(r)
 		}
 		if err != nil && !errors.Is(err, ErrDuplicate) {
 			faults = append(faults, fmt.Errorf("backend %s: %w", name, err))
 		}
 	}
-	for _, r := range p.Stats().Replicas {
-		if !want[r.Name] {
-			_ = p.Remove(r.Name) // gone already is as good
-		}
+	for _, name := range p.unlisted(want) {
+		_ = p.Remove(name) // gone already is as good
 	}
 	return errors.Join(faults...)
+}
+
+// unlisted are the replicas that a source listed once and does not now.
+func (p *Pool) unlisted(want map[string]bool) (names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.replicas {
+		if r.listed && !want[r.name] {
+			names = append(names, r.name)
+		}
+	}
+	return names
 }
 
 // Follow keeps the pool in step with a source until ctx ends, looking again

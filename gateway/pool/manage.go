@@ -20,7 +20,7 @@ func (p *Pool) Add(r Replica) error {
 		return fmt.Errorf("%w: %s", ErrDuplicate, r.Name)
 	}
 	added := &replica{
-		name: r.Name, kind: r.Kind, engine: r.Engine,
+		name: r.Name, kind: r.Kind, engine: r.Engine, listed: r.listed,
 		checking: make(chan struct{}, 1), prefixes: newPrefixes(prefixSeed),
 	}
 	p.replicas = append(p.replicas, added)
@@ -136,29 +136,33 @@ func (p *Pool) Check(ctx context.Context) (engine.Info, error) {
 
 // Stats is the state of a pool at one moment.
 type Stats struct {
-	Name     string
-	Waiting  int
-	Pins     int
-	Replicas []ReplicaStats
+	Name     string         `json:"name"`
+	Waiting  int            `json:"waiting"`
+	Pins     int            `json:"pins"`
+	Replicas []ReplicaStats `json:"replicas"`
+	// Queued requests had to wait since the start; Positions is the sum of their
+	// places in the queue when they came, 1 being the first.
+	Queued    uint64 `json:"queued"`
+	Positions uint64 `json:"positions"`
 }
 
 // ReplicaStats is the state of one replica.
 type ReplicaStats struct {
-	Name     string
-	Engine   string
-	State    string // up, resting, trial, draining
-	Reason   string // why it rests
-	InFlight int
-	Waiting  int // pinned to it
-	Served   uint64
-	Failed   uint64
+	Name     string `json:"name"`
+	Engine   string `json:"engine"`
+	State    string `json:"state"`            // up, resting, trial, draining
+	Reason   string `json:"reason,omitempty"` // why it rests
+	InFlight int    `json:"in_flight"`
+	Waiting  int    `json:"waiting"` // pinned to it
+	Served   uint64 `json:"served"`
+	Failed   uint64 `json:"failed"`
 }
 
 // Stats says how the pool is doing, for metrics and people.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := Stats{Name: p.cfg.Name, Waiting: p.waiting, Pins: p.pins.order.Len()}
+	s := Stats{Name: p.cfg.Name, Waiting: p.waiting, Pins: p.pins.order.Len(), Queued: p.queued, Positions: p.positions}
 	for _, r := range p.replicas {
 		state := "up"
 		switch {

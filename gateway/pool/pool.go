@@ -125,6 +125,8 @@ type Replica struct {
 	// what the check says is recorded.
 	Kind   string
 	Engine engine.Engine
+	// listed: a source said so.
+	listed bool
 }
 
 // Pool is the replicas of one model. It is safe for concurrent use.
@@ -138,6 +140,9 @@ type Pool struct {
 	shared   fair // waiters that any replica may serve
 	waiting  int
 	arrivals uint64
+	// queued requests had to wait; positions is the sum of their places in the
+	// queue when they came.
+	queued, positions uint64
 	// info is what the first replica that was checked said; all others must be
 	// of its evidence class.
 	info *engine.Info

@@ -10,11 +10,12 @@ import (
 )
 
 // replica is one engine and what its outcomes say about it. The pool's lock
-// guards all but name, kind, engine and checking.
+// guards all but name, kind, engine, listed and checking.
 type replica struct {
 	name   string
 	kind   string
 	engine engine.Engine
+	listed bool // by a source, which may drop it again
 	queue  fair // waiters that are pinned here
 
 	inflight int

@@ -31,6 +31,10 @@ func (p *Pool) acquire(ctx context.Context, req *engine.Request, tried map[*repl
 	}
 	p.waiting++
 	p.place(w)
+	if len(w.granted) == 0 {
+		p.queued++
+		p.positions += uint64(p.waiting)
+	}
 	p.mu.Unlock()
 
 	select {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,4 +95,71 @@ func requireNothingTrained(t *testing.T, url, key, session string) {
 	require.Equal(t, "D", got.Branches[0].Grade)
 	require.NotEmpty(t, got.Branches[0].IDs)
 	require.NotContains(t, got.Branches[0].Mask, 1)
+}
+
+// TestBackendsComeAndGoWhileTurnsAreServed: engines found by name or in the
+// environment, added, drained and removed by an operator; sessions move on.
+func TestBackendsComeAndGoWhileTurnsAreServed(t *testing.T) {
+	_, first := start(t, engineReady, nil, "engine", "mock", "--listen", "127.0.0.1:0")
+	_, second := start(t, engineReady, nil, "engine", "mock", "--listen", "127.0.0.1:0")
+	host := func(url string) string { _, h, _ := strings.Cut(url, "://"); return h }
+	for discover, backends := range map[string]string{"": first, "env": "NO_SUCH_ENGINES, SOME_ENGINES", "dns": first} {
+		t.Run("discover "+discover, func(t *testing.T) {
+			dir := t.TempDir()
+			p, url := start(t, gatewayReady, []string{"SOME_ENGINES=" + first}, "up", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0",
+				"--logging.level", "warn", "--models", fmt.Sprintf(
+					`[{name: demo, engine: sglang, files: demo, discover: %q, policy: least_busy, backends: [%s], aliases: ["*"]}]`, discover, backends))
+			key, err := stack.AdminKey(filepath.Join(dir, "data", "admin.key"))
+			require.NoError(t, err)
+			type replica struct {
+				Name, State string
+				Served      int
+			}
+			ask := func(method, path, body string, status int) map[string]replica {
+				req, err := http.NewRequestWithContext(t.Context(), method, url+path, strings.NewReader(body))
+				require.NoError(t, err)
+				req.Header.Set("Authorization", "Bearer "+key)
+				res, err := http.DefaultClient.Do(req)
+				require.NoError(t, err)
+				defer res.Body.Close()
+				raw, err := io.ReadAll(res.Body)
+				require.NoError(t, err)
+				require.Equal(t, status, res.StatusCode, "%s %s: %s", method, path, raw)
+				var pools map[string]struct{ Replicas []replica }
+				if path != "/pools" {
+					return nil
+				}
+				require.NoError(t, json.Unmarshal(raw, &pools))
+				out := map[string]replica{}
+				for _, r := range pools["demo"].Replicas {
+					out[r.Name] = r
+				}
+				return out
+			}
+			run := func(group string) {
+				a := &demo.Agent{URL: url, AdminKey: key, HTTP: &http.Client{Timeout: time.Minute}}
+				_, err := a.Run(t.Context(), "pools", group, 1)
+				require.NoError(t, err, "%s", p.text())
+			}
+			run("one")
+			require.Positive(t, ask(http.MethodGet, "/pools", "", http.StatusOK)[host(first)].Served)
+			ask(http.MethodPost, "/pools/demo/backends", fmt.Sprintf(`{"url":%q}`, second), http.StatusCreated)
+			ask(http.MethodPost, "/pools/demo/backends", fmt.Sprintf(`{"url":%q}`, second), http.StatusConflict)
+			ask(http.MethodPost, "/pools/demo/backends", `{"url":"nowhere"}`, http.StatusBadRequest)
+			ask(http.MethodPost, "/pools/other/backends", fmt.Sprintf(`{"url":%q}`, second), http.StatusNotFound)
+			ask(http.MethodPost, "/pools/demo/backends/"+host(first)+"/drain", "", http.StatusOK)
+			run("two")
+			now := ask(http.MethodGet, "/pools", "", http.StatusOK)
+			require.Positive(t, now[host(second)].Served)
+			require.Equal(t, "draining", now[host(first)].State)
+			ask(http.MethodPost, "/pools/demo/backends/"+host(first)+"/resume", "", http.StatusOK)
+			ask(http.MethodDelete, "/pools/demo/backends/"+host(second), "", http.StatusOK)
+			ask(http.MethodDelete, "/pools/demo/backends/"+host(second), "", http.StatusNotFound)
+			run("three")
+			now = ask(http.MethodGet, "/pools", "", http.StatusOK)
+			require.Len(t, now, 1)
+			require.Equal(t, "up", now[host(first)].State)
+			p.stop(t)
+		})
+	}
 }
