@@ -71,7 +71,7 @@ check-wires: ## engine wires against the engines' own packages (Python)
 bench-tokens: ## templates and tokenizers beside the original libraries (after make parity)
 	tests/parity/bench.sh
 
-libtokenizers: ## build the Rust library for -tags hf (cargo); prints the flags
+libtokenizers: ## build the Rust library for -tags hf, or say where to put an upstream one
 	tokenizer/hf/build.sh
 
 generate: bin/buf ## write the generated code again

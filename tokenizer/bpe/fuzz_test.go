@@ -31,8 +31,8 @@ func FuzzLoad(f *testing.F) {
 func FuzzRoundTrip(f *testing.F) {
 	g := golden(f)
 	all := tokenizers(f, g)
-	for _, text := range g.Texts {
-		f.Add(text)
+	for i := 0; i < len(g.Texts); i += 6 { // more seeds would take all of a short run
+		f.Add(g.Texts[i])
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		want := tokenizer.Repair(text)
@@ -56,8 +56,8 @@ func FuzzRoundTrip(f *testing.F) {
 func FuzzStableCut(f *testing.F) {
 	g := golden(f)
 	all := tokenizers(f, g)
-	for i, text := range g.Texts {
-		f.Add(text, g.Texts[(i+1)%len(g.Texts)])
+	for i := 0; i < len(g.Texts); i += 6 {
+		f.Add(g.Texts[i], g.Texts[(i+1)%len(g.Texts)])
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
 		a, b = tokenizer.Repair(a), tokenizer.Repair(b)

@@ -128,9 +128,10 @@ func (z fuzzing) target(ctx context.Context, dir, target, binary, corpus string)
 	output, err := cmd.CombinedOutput()
 	name := fmt.Sprintf("fuzz %s %s (%.1fs", dir, target, time.Since(began).Seconds())
 	if runs := fuzzRuns.FindAllSubmatch(output, -1); len(runs) > 0 {
-		name += fmt.Sprintf(", %s runs", runs[len(runs)-1][1])
+		name += fmt.Sprintf(", %s runs)", runs[len(runs)-1][1])
+	} else { // a machine too busy to get through them
+		name += ", no more than its seeds)"
 	}
-	name += ")"
 	if err == nil || ranOut(output) {
 		return true, "ok    " + name
 	}
