@@ -249,6 +249,20 @@ class ContractTest(unittest.TestCase):
         for name in ("self.config = ", "self.rollout_config = ", "def register("):
             self.assertIn(name, text)
 
+    def test_verl_sft(self):
+        with open(os.path.join(TRAINERS, "verl/trainer/sft_trainer.py")) as f:
+            text = f.read()
+        self.assertIn("parquet_files=data_paths, tokenizer=tokenizer, config=data_config, processor=processor, max_samples=max_samples", text)
+        with open(os.path.join(HERE, "verl_sft.py")) as f:
+            tree = ast.parse(f.read())
+        init = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "__init__")
+        self.assertEqual([a.arg for a in init.args.args], ["self", "parquet_files", "tokenizer", "config", "processor", "max_samples"])
+
+    def test_every_recipe_is_under_forty_lines(self):
+        for path in glob.glob(os.path.join(HERE, "*_o*line.py")) + [os.path.join(HERE, "verl_sft.py")]:
+            with open(path) as f:
+                self.assertLess(len(f.readlines()), 40, path)
+
     def test_skyrl(self):
         path = "skyrl/train/generators/base.py"
         self.assertLessEqual(GENERATOR_OUTPUT, self.fields(path, "GeneratorOutput")[0])

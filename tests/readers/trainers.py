@@ -94,11 +94,28 @@ def main(made_up):
         assert item["raw_prompt"][0]["role"] == "user" and item["data_source"] and item["extra_info"]["group_id"] in groups
         assert {data[i]["index"] for i in range(len(data))} == set(range(len(groups)))
 
-    @check("verl SFT: MultiTurnSFTDataset takes the chats")
+    @check("verl SFT: the recorded tokens, through its trainer's own factory")
+    def _():
+        from omegaconf import OmegaConf
+        from verl.trainer.sft_trainer import create_sft_dataset
+        recipe = os.path.join(HERE, "..", "..", "exporter", "recipes", "verl_sft.py")
+        for pad in ("no_padding", "right"):
+            data = create_sft_dataset(files[pretok], OmegaConf.create({
+                "custom_cls": {"path": recipe, "name": "RecordedDataset"}, "pad_mode": pad, "max_length": 8192}), tokenizer(), None)
+            assert len(data) == len(rows)
+            for i in range(0, len(data), 50):
+                item = data[i]
+                n = int(item["attention_mask"].sum()) if pad == "right" else len(item["input_ids"])
+                row = by_ids[tuple(item["input_ids"][:n].tolist())]
+                assert item["loss_mask"].tolist() == row["loss_mask"] + [0] * (len(item["loss_mask"]) - n)
+                assert item["position_ids"][:n].tolist() == list(range(n))
+
+    @check("verl SFT: MultiTurnSFTDataset takes the chats, without tools")
     def _():
         from omegaconf import OmegaConf
         from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
-        data = MultiTurnSFTDataset(files[chat], tokenizer(), OmegaConf.create({"max_length": 4096, "truncation": "right"}))
+        data = MultiTurnSFTDataset(files[chat], tokenizer(), OmegaConf.create({
+            "max_length": 4096, "truncation": "right", "tools_key": "none"}))
         assert len(data) == len({(r["session_id"], r["branch_id"]) for r in rows})
         item = data[0]
         assert item["loss_mask"].sum() > 0 and item["input_ids"].shape == item["loss_mask"].shape

@@ -12,9 +12,9 @@ root=$(cd "$here/../.." && pwd)
 venv=${TURNLOG_CACHE:-$root/.cache}/trainers
 pins="torch==2.13.0 transformers==5.16.1 trl==1.16.0 accelerate==1.15.0 datasets==5.2.0 pyarrow==26.0.1"
 # What verl and SkyRL import; with all that they ask for they would need a GPU.
-imports="omegaconf hydra-core pillow loguru tensordict pandas peft torchdata codetiming ray==2.57.0 orjson cloudpathlib cachetools uvicorn fastapi"
-trainers="verl==0.9.1 skyrl==0.4.0"
-checks=8
+imports="omegaconf hydra-core pillow loguru tensordict pandas peft torchdata codetiming ray==2.57.0 orjson cloudpathlib cachetools uvicorn fastapi aiohttp pybase64"
+trainers="verl==0.9.1 skyrl==0.4.0 skyrl-gym==0.4.0"
+checks=9
 
 python=
 for name in "${PYTHON:-python3.12}" python3.13 python3.14; do
