@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo build test lint fmt race fuzz bench bench-tokens generate \
-        test-registry test-clients test-readers check-trainers parity kill e2e-real check-wires \
+        test-registry test-clients test-readers check-trainers parity kill e2e-real e2e-vllm check-wires \
         libtokenizers tools clean
 
 MODULES := schema tokenizer gateway recorder exporter deploy tests
@@ -64,6 +64,9 @@ kill: ## a thousand SIGKILLs of the all-in-one
 
 e2e-real: ## a real model on llama.cpp, end to end (builds the server)
 	tests/e2e/real.sh
+
+e2e-vllm: ## vLLM on CPU with a tiny random model, end to end (10 GB)
+	tests/e2e/vllm.sh
 
 check-wires: ## engine wires against the engines' own packages (Python)
 	gateway/engine/wires/check.sh

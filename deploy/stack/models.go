@@ -176,7 +176,7 @@ func (s *Stack) check(ctx context.Context, c config.Model, p *pool.Pool) (window
 	case errors.Is(err, context.Canceled):
 		return 0, err
 	case engine.ClassOf(err) == engine.Unreachable:
-		s.opt.Log.WarnContext(ctx, "no engine answers yet", "model", c.Name, "error", err)
+		s.opt.Log.WarnContext(ctx, "no engine answers yet; turns fail until one does: is it running at this address?", "model", c.Name, "error", err)
 	case err != nil:
 		return 0, err
 	}
@@ -217,7 +217,7 @@ func (s *Stack) fill(ctx context.Context, g *group, c config.Model, p *pool.Pool
 	case err != nil && c.Discover != "dns":
 		return err
 	case err != nil:
-		s.opt.Log.WarnContext(ctx, "no engine is found yet", "model", c.Name, "error", err)
+		s.opt.Log.WarnContext(ctx, "no engine is found yet; the names are looked up again every ten seconds", "model", c.Name, "error", err)
 	default:
 		if err := p.Sync(urls, open); err != nil {
 			return err

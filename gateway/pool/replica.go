@@ -141,7 +141,7 @@ func (p *Pool) verify(ctx context.Context, r *replica) error {
 	if err != nil {
 		if engine.ClassOf(err) == engine.Refused {
 			// The replica is at fault, not the request.
-			err = &engine.Error{Class: engine.Broken, Err: err, Message: "backend " + r.name + " cannot be used"}
+			err = &engine.Error{Class: engine.Broken, Err: err, Message: "it cannot be used"}
 		}
 		return err
 	}

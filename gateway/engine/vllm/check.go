@@ -44,7 +44,15 @@ func (e *Engine) Check(ctx context.Context, tok tokenizer.Tokenizer) (engine.Inf
 	if info.LogprobKind, err = e.probeLogprobs(ctx, tok); err != nil {
 		return info, err
 	}
-	return info, e.probeReasoning(ctx, tok)
+	if err := e.probeReasoning(ctx, tok); err != nil || !e.cfg.Parser {
+		return info, err
+	}
+	// The paths of the engine's parser are there with a flag only.
+	ask := wire.NewObject(nil)
+	ask.Text("model", info.Model)
+	ask.Raw("messages", []byte(`[{"role":"user","content":"Hello"}]`))
+	_, err = e.call(ctx, "/v1/chat/completions/render", ask.End())
+	return info, err
 }
 
 // choose finds the configured model among the served ones.

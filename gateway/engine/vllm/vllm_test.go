@@ -249,3 +249,21 @@ func TestAConstraintLeavesTheThinkingToAServerThatSeesToIt(t *testing.T) {
 		srv.Close()
 	}
 }
+
+func TestACheckSaysWhichFlagIsMissing(t *testing.T) {
+	for _, missing := range []bool{false, true} {
+		m, err := mock.New(mock.Config{Tokenizer: demo.Tokenizer(), NoScaleOut: missing})
+		require.NoError(t, err)
+		srv := httptest.NewServer(m)
+		e, err := vllm.New(vllm.Config{Config: wire.Config{URL: srv.URL}, Parser: true})
+		require.NoError(t, err)
+		_, err = e.Check(t.Context(), demo.Tokenizer())
+		if missing {
+			require.Equal(t, engine.Refused, engine.ClassOf(err))
+			require.ErrorContains(t, err, "start vLLM with --enable-scale-out")
+		} else {
+			require.NoError(t, err)
+		}
+		srv.Close()
+	}
+}
