@@ -8,6 +8,7 @@ import (
 	"hash"
 	"slices"
 	"strconv"
+	"strings"
 
 	"turnlog.dev/gateway"
 	"turnlog.dev/schema/message"
@@ -145,7 +146,7 @@ func Object(body []byte) error {
 		return gateway.Invalidf("", "the body is empty; it must be a JSON object")
 	}
 	if err := rawjson.Valid(body); err != nil {
-		return gateway.Invalidf("", "the body is not valid JSON: %s", err)
+		return gateway.Invalidf("", "the body is not valid JSON: %s", strings.TrimPrefix(err.Error(), "rawjson: "))
 	}
 	if kind := rawjson.KindOf(body); kind != rawjson.Object {
 		return gateway.Invalidf("", "the body is %s; it must be a JSON object", kind)

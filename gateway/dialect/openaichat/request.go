@@ -103,10 +103,7 @@ func (r *request) member(k string, v []byte) (err error) {
 	case "logprobs":
 		r.opt.Logprobs, err = dialect.Bool(k, v)
 	case "top_logprobs":
-		if !dialect.IsNull(v) && string(bytes.TrimSpace(v)) != "0" {
-			err = gateway.Invalidf(k, "top_logprobs above 0 is not supported: engines are asked for the sampled tokens only; "+
-				"use logprobs without it")
-		}
+		err = TopLogprobs(k, v)
 	case "n":
 		r.opt.N, err = decodeN(v)
 	case "response_format":
@@ -193,6 +190,15 @@ func Parallel(param string, raw []byte, c *dialect.Choice) error {
 	parallel, err := dialect.Bool(param, raw)
 	c.Single = err == nil && !parallel && !dialect.IsNull(raw)
 	return err
+}
+
+// TopLogprobs refuses what no engine is asked for.
+func TopLogprobs(param string, raw []byte) error {
+	if dialect.IsNull(raw) || string(bytes.TrimSpace(raw)) == "0" {
+		return nil
+	}
+	return gateway.Invalidf(param, "top_logprobs above 0 is not supported: engines are asked for the sampled tokens only; "+
+		"use logprobs of chat completions, without it")
 }
 
 // toolName is the name in a tool or a choice: beside its type, or in the member

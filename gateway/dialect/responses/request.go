@@ -3,6 +3,9 @@
 package responses
 
 import (
+	"bytes"
+	"encoding/json"
+
 	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/dialect"
 	"turnlog.dev/gateway/dialect/openaichat"
@@ -41,6 +44,15 @@ type Options struct {
 	Created int64
 
 	tools toolset
+	// echo are the members that a response repeats, without space.
+	echo map[string][]byte
+}
+
+// echoed are the members that a response repeats, and what stands for one that
+// the client did not send.
+var echoed = []struct{ key, missing string }{
+	{"metadata", "{}"}, {"parallel_tool_calls", "true"}, {"tool_choice", `"auto"`},
+	{"temperature", "null"}, {"top_p", "null"}, {"max_output_tokens", "null"},
 }
 
 var protocol = dialect.Protocol{
@@ -78,10 +90,30 @@ func Decode(body []byte, turn func(id string) (message.Message, bool)) (gateway.
 		err = r.finish()
 	}
 	r.opt.Stream, r.opt.Model = r.Req.Stream, r.Req.Model
+	for _, key := range []string{"temperature", "top_p", "max_output_tokens"} {
+		value, _ := rawjson.Get(r.Req.Sampling, protocol.Sampling[key])
+		r.repeat(key, value)
+	}
 	return r.Req, r.opt, err
 }
 
+// repeat has the response say a member again, on one line.
+func (r *request) repeat(key string, value []byte) {
+	var line bytes.Buffer
+	if value == nil || dialect.IsNull(value) || json.Compact(&line, value) != nil {
+		return
+	}
+	if r.opt.echo == nil {
+		r.opt.echo = map[string][]byte{}
+	}
+	r.opt.echo[key] = line.Bytes()
+}
+
 func (r *request) member(k string, v []byte) (err error) {
+	switch k {
+	case "metadata", "tool_choice", "parallel_tool_calls":
+		r.repeat(k, v)
+	}
 	switch k {
 	case "instructions":
 		var text string
@@ -106,7 +138,15 @@ func (r *request) member(k string, v []byte) (err error) {
 		if format, ok := rawjson.Get(v, "format"); ok {
 			r.Req.Grammar, err = decodeFormat(format)
 		}
-	case "previous_response_id", "conversation":
+	case "top_logprobs":
+		err = openaichat.TopLogprobs(k, v)
+	case "include":
+		for e := range rawjson.Elements(v) {
+			if rawjson.Text(e) == "message.output_text.logprobs" {
+				err = gateway.Invalidf(k, "include of %s is not supported; use logprobs of chat completions", e)
+			}
+		}
+	case "previous_response_id", "conversation", "prompt":
 		if !dialect.IsNull(v) {
 			err = gateway.Invalidf(k, "%s is not supported: nothing is stored between calls; send the whole input", k)
 		}

@@ -124,8 +124,16 @@ func appendHead(dst []byte, turn string, opt Options) []byte {
 	dst = rawjson.AppendText(append(dst, `{"id":`...), "resp_"+turn)
 	dst = strconv.AppendInt(append(dst, `,"object":"response","created_at":`...), opt.Created, 10)
 	dst = rawjson.AppendText(append(dst, `,"model":`...), opt.Model)
-	return append(dst, `,"instructions":null,"metadata":{},"parallel_tool_calls":true,"tool_choice":"auto","tools":[],`+
-		`"previous_response_id":null,"store":false,"temperature":null,"top_p":null,"max_output_tokens":null`...)
+	dst = append(dst, `,"instructions":null,"tools":[],"previous_response_id":null,"store":false`...)
+	for _, e := range echoed {
+		dst = append(append(append(dst, `,"`...), e.key...), `":`...)
+		if value := opt.echo[e.key]; value != nil {
+			dst = append(dst, value...)
+		} else {
+			dst = append(dst, e.missing...)
+		}
+	}
+	return dst
 }
 
 // incomplete says why an answer is not whole, or "" if it is.

@@ -51,6 +51,9 @@ func TestBadInputIsRefusedInOpenAIsShapeAndLeavesNoTurn(t *testing.T) {
 		"output without id":       item(`{"type":"function_call_output","output":"x"}`),
 		"previous response":       `{"input":"hi","previous_response_id":"resp_1"}`,
 		"conversation":            `{"input":"hi","conversation":"c"}`,
+		"stored prompt":           `{"input":"hi","prompt":{"id":"pmpt_1"}}`,
+		"top_logprobs":            `{"input":"hi","top_logprobs":2}`,
+		"logprobs":                `{"input":"hi","include":["message.output_text.logprobs"]}`,
 		"background":              `{"input":"hi","background":true}`,
 		"tools an object":         `{"input":"hi","tools":{}}`,
 		"tool a number":           `{"input":"hi","tools":[1]}`,
@@ -217,6 +220,17 @@ func TestSilenceIsFilledWithProgress(t *testing.T) {
 		require.Equal(t, 3, strings.Count(r.Body, "event: response.in_progress\n"), r.Body)
 		require.Contains(t, r.Body, "late")
 	})
+}
+
+func TestAResponseRepeatsWhatWasAskedFor(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{})
+	const asked = `"metadata":{"a":"b"},"parallel_tool_calls":false,"tool_choice":"none","temperature":0.50,"top_p":null,"max_output_tokens":90`
+	for _, stream := range []string{"false", "true"} {
+		r := w.Post(path, `{"input":"hi","stream":`+stream+`,`+strings.ReplaceAll(asked, ":", ":\n")+`}`)
+		require.Contains(t, r.Body, asked)
+	}
+	r := w.Post(path, `{"input":"hi"}`)
+	require.Contains(t, r.Body, `"metadata":{},"parallel_tool_calls":true,"tool_choice":"auto","temperature":null,"top_p":null,"max_output_tokens":null`)
 }
 
 func TestItemsOfOthersAreReadOrLeftOut(t *testing.T) {
