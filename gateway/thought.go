@@ -18,7 +18,7 @@ func (a *Answer) ThoughtTokens() (n int) {
 	// for. An answer that is mostly such bytes is not worth the search.
 	at, counted, searches := 0, 0, 0
 	for rest := range bytes.SplitSeq([]byte(a.Message.Reasoning), []byte("\uFFFD")) {
-		for len(rest) > 0 {
+		for between := at > 0; len(rest) > 0; between = false {
 			if searches++; searches > 256 {
 				return n
 			}
@@ -27,7 +27,11 @@ func (a *Answer) ThoughtTokens() (n int) {
 				break
 			}
 			begin := at + bytes.Index(text[at:], rest[:size])
-			at, rest = begin+size, rest[size:]
+			end := begin + size
+			if between {
+				begin = at // bytes that are no text hold thinking too
+			}
+			at, rest = end, rest[size:]
 			for counted < len(ends) && (counted == 0 || ends[counted-1] < at) {
 				if ends[counted] > begin {
 					n++

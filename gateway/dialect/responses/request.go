@@ -4,7 +4,6 @@ package responses
 
 import (
 	"bytes"
-	"encoding/json"
 
 	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/dialect"
@@ -44,15 +43,19 @@ type Options struct {
 	Created int64
 
 	tools toolset
-	// echo are the members that a response repeats, without space.
+	// echo are the members that a response repeats.
 	echo map[string][]byte
 }
 
 // echoed are the members that a response repeats, and what stands for one that
 // the client did not send.
 var echoed = []struct{ key, missing string }{
-	{"metadata", "{}"}, {"parallel_tool_calls", "true"}, {"tool_choice", `"auto"`},
-	{"temperature", "null"}, {"top_p", "null"}, {"max_output_tokens", "null"},
+	{"metadata", "{}"},
+	{"parallel_tool_calls", "true"},
+	{"tool_choice", `"auto"`},
+	{"temperature", "null"},
+	{"top_p", "null"},
+	{"max_output_tokens", "null"},
 }
 
 var protocol = dialect.Protocol{
@@ -97,16 +100,16 @@ func Decode(body []byte, turn func(id string) (message.Message, bool)) (gateway.
 	return r.Req, r.opt, err
 }
 
-// repeat has the response say a member again, on one line.
+// repeat has the response say a member again, on one line: in JSON line breaks
+// stand between values only.
 func (r *request) repeat(key string, value []byte) {
-	var line bytes.Buffer
-	if value == nil || dialect.IsNull(value) || json.Compact(&line, value) != nil {
+	if value == nil || dialect.IsNull(value) {
 		return
 	}
 	if r.opt.echo == nil {
 		r.opt.echo = map[string][]byte{}
 	}
-	r.opt.echo[key] = line.Bytes()
+	r.opt.echo[key] = bytes.ReplaceAll(bytes.ReplaceAll(value, []byte("\n"), nil), []byte("\r"), nil)
 }
 
 func (r *request) member(k string, v []byte) (err error) {
