@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"io"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"turnlog.dev/deploy/config"
+	"turnlog.dev/deploy/stack"
 	"turnlog.dev/exporter"
 	"turnlog.dev/exporter/manifest"
 	"turnlog.dev/exporter/rows"
@@ -76,6 +80,53 @@ func TestShardsOfTheDemoAreShownCheckedAndWritten(t *testing.T) {
 		_, err := turnlog(t, append(c.args, "--data", data)...)
 		require.ErrorContains(t, err, c.says)
 	}
+}
+
+// From the HTTP request through the log, the recorder and the exporter.
+func TestWhatIsSaidAfterARowWasWrittenReachesItsReaders(t *testing.T) {
+	cfg := config.Default()
+	cfg.Data, cfg.Listen, cfg.Exporter.Flush = t.TempDir(), "127.0.0.1:0", 100*time.Millisecond
+	cmd := root()
+	cmd.SetErr(&bytes.Buffer{})
+	require.NoError(t, withStack(t.Context(), cmd, cfg, func(url string) error {
+		require.NoError(t, runDemo(t.Context(), cfg, url, 1, io.Discard))
+		shards, err := stack.OpenShards(cfg)
+		require.NoError(t, err)
+		// row is the only one, as it counts now.
+		row := func() *rows.Row {
+			state, err := exporter.Manifests(shards).Load(t.Context())
+			require.NoError(t, err)
+			for r, err := range rowsOf(t.Context(), shards, state) {
+				require.NoError(t, err)
+				return r
+			}
+			return nil
+		}
+		key, err := stack.AdminKey(cfg.AdminFile())
+		require.NoError(t, err)
+		say := func(what, body string) {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/sessions/"+row().SessionID+"/"+what, strings.NewReader(body))
+			require.NoError(t, err)
+			req.Header.Set("Authorization", "Bearer "+key)
+			res, err := http.DefaultClient.Do(req)
+			require.NoError(t, err)
+			defer res.Body.Close()
+			require.Equal(t, http.StatusOK, res.StatusCode)
+		}
+		require.Nil(t, row().Advantage)
+		say("reward", `{"reward": 0.125, "revision": 5}`)
+		say("annotations", `{"name": "advantage", "value": 7}`)
+		say("annotations", `{"name": "advantage", "value": -2}`)
+		require.Eventually(t, func() bool {
+			r := row()
+			return *r.Reward == 0.125 && r.Advantage != nil && *r.Advantage == -2
+		}, 30*time.Second, 50*time.Millisecond)
+		report, err := exporter.Check(t.Context(), shards, 0, nil)
+		require.NoError(t, err)
+		require.Empty(t, report.Faults)
+		require.Greater(t, report.Files, 2)
+		return nil
+	}))
 }
 
 func TestARowIsColouredByWhatItsTokensAre(t *testing.T) {
