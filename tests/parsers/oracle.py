@@ -64,11 +64,17 @@ class Elsewhere(importlib.abc.MetaPathFinder):
         return importlib.machinery.ModuleSpec(name, Absent(), is_package=True)
 
 
+# What packages that are there do without, and look closely at.
+OPTIONAL = {"chardet", "simplejson", "cv2", "soundfile", "soxr", "sentencepiece"}
+
+
 class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path=None, target=None):
         root, _, inside = name.partition(".")
         if root in sys.stdlib_module_names or root.startswith("_"):
             return None  # of another system
+        if root in OPTIONAL:
+            return None
         # A package that is there is whole, but for the one whose parsers we want.
         if inside and root not in ("sglang", "vllm"):
             if not isinstance(getattr(sys.modules[root].__spec__, "loader", None), Absent):
@@ -271,6 +277,11 @@ class VLLM:
         return {"reasoning": reasoning or "", "content": text or "", "calls": calls}
 
 
+def text(value):
+    """A name or arguments, which may be no text where a model wrote none."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def main():
     engine, folder = sys.argv[1:]
     logging.disable(logging.CRITICAL)
@@ -279,6 +290,7 @@ def main():
     for line in sys.stdin:
         try:
             answer = reader.read(json.loads(line))
+            answer["calls"] = [[text(v) for v in call] for call in answer["calls"]]
         except Exception as e:
             answer = {"error": f"{type(e).__name__}: {e}"}
         print(json.dumps(answer), flush=True)

@@ -20,15 +20,16 @@ declare -A version=([sglang]=0.5.23 [vllm]=0.33.0 [trl]=1.16.0 [axolotl]=0.19.0)
 mkdir -p "$cache"
 
 python=$cache/venv/bin/python
-if ! [ -e "$cache/venv/ready" ]; then
+ready=$cache/venv/ready-2
+if ! [ -e "$ready" ]; then
 	echo "parsers: making a Python environment in $cache" >&2
 	if ! { python3 -m venv "$cache/venv" &&
-		"$python" -m pip install --quiet pydantic==2.* orjson==3.* partial-json-parser==0.2.* regex msgspec==0.*; }; then
+		"$python" -m pip install --quiet pydantic==2.* orjson==3.* partial-json-parser==0.2.* regex msgspec==0.* mistral-common==1.13.1 ijson==3.*; }; then
 		echo "parsers: no Python environment, nothing to compare with" >&2
 		echo "0 passed, 0 failed, 1 skipped"
 		exit 0
 	fi
-	touch "$cache/venv/ready"
+	touch "$ready"
 fi
 
 engines=() templates=

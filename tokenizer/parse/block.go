@@ -3,6 +3,7 @@ package parse
 import (
 	"slices"
 	"strings"
+	"unicode"
 
 	"turnlog.dev/schema/message"
 	"turnlog.dev/schema/rawjson"
@@ -41,22 +42,43 @@ func (b *block) json() (string, bool) {
 }
 
 // object reads {"name":..., "arguments":...} where arguments may be called
-// otherwise. Arguments that are no object, and a name or arguments that are
-// there twice, are no call: which of the two was meant nobody knows.
-func object(raw []byte, arguments ...string) (c Call, ok bool) {
+// otherwise; others are the members that may stand beside them. A call that
+// leaves one of the two out or says it twice is none, nor is one that says more:
+// what was meant nobody knows.
+func object(raw []byte, arguments []string, others ...string) (c Call, ok bool) {
+	seen := map[string]bool{}
 	for k, v := range rawjson.Members(raw) {
+		if slices.Contains(arguments, k) {
+			k = "arguments"
+			c.Arguments = string(v)
+		} else if k != "name" && !slices.Contains(others, k) {
+			return Call{}, false
+		}
+		if seen[k] {
+			return Call{}, false
+		}
+		seen[k] = true
 		switch {
-		case k == "name" && c.Name != "", slices.Contains(arguments, k) && c.Arguments != "":
+		case k == "arguments":
+		case rawjson.KindOf(v) != rawjson.String:
 			return Call{}, false
 		case k == "name":
 			c.Name = rawjson.Text(v)
 		case k == "id":
 			c.ModelID = rawjson.Text(v)
-		case slices.Contains(arguments, k):
-			c.Arguments = string(v)
+		case k == "type" && rawjson.Text(v) != "function":
+			return Call{}, false
 		}
 	}
-	return c, c.Name != "" && isObject(c.Arguments)
+	return c, isName(c.Name) && isObject(c.Arguments)
+}
+
+// isName reports whether text can be the name of a tool: something without
+// space, brackets and quotes.
+func isName(text string) bool {
+	return text != "" && strings.IndexFunc(text, func(r rune) bool {
+		return unicode.IsSpace(r) || unicode.IsControl(r) || strings.ContainsRune("<>[]{}()|\"'`,;\uFFFD", r)
+	}) < 0
 }
 
 // isObject reports whether text is a JSON object: what arguments must be.
@@ -69,10 +91,11 @@ type arguments struct {
 	b      *block
 	schema []byte
 	json   []byte
+	seen   map[string]bool
 }
 
 func (b *block) arguments(tool string) *arguments {
-	a := &arguments{b: b, json: []byte{'{'}}
+	a := &arguments{b: b, json: []byte{'{'}, seen: map[string]bool{}}
 	for _, t := range b.tools {
 		if t.Name != tool {
 			continue
@@ -84,8 +107,12 @@ func (b *block) arguments(tool string) *arguments {
 	return a
 }
 
-// add decides by the tool's schema whether value is a string or JSON.
-func (a *arguments) add(key, value string) {
+// add decides by the tool's schema whether value is a string or JSON. It reports
+// false if the key has no name or was there before: then the call is none.
+func (a *arguments) add(key, value string) bool {
+	if !a.new(key) {
+		return false
+	}
 	prop, known := rawjson.Get(a.schema, key)
 	str, other := types(prop)
 	raw := []byte(strings.Trim(value, space))
@@ -102,6 +129,16 @@ func (a *arguments) add(key, value string) {
 		}
 		a.set(key, rawjson.AppendText(nil, value))
 	}
+	return true
+}
+
+// new reports whether a key has a name and was not there before.
+func (a *arguments) new(key string) bool {
+	if key == "" || a.seen[key] {
+		return false
+	}
+	a.seen[key] = true
+	return true
 }
 
 func (a *arguments) set(key string, raw []byte) {

@@ -1,6 +1,7 @@
 package parse
 
 import (
+	"strconv"
 	"strings"
 
 	"turnlog.dev/schema/rawjson"
@@ -161,8 +162,7 @@ func hermes(b *block) []Call {
 	if !ok {
 		return nil
 	}
-	if c, ok := object([]byte(s), "arguments"); ok {
-		c.ModelID = ""
+	if c, ok := object([]byte(s), []string{"arguments"}); ok {
 		return []Call{c}
 	}
 	return nil
@@ -174,7 +174,7 @@ func qwenXML(b *block) (calls []Call) {
 			return nil
 		}
 		name, ok := b.until(">")
-		if !ok || name == "" {
+		if !ok || !isName(name) {
 			return nil
 		}
 		args := b.arguments(name)
@@ -190,7 +190,9 @@ func qwenXML(b *block) (calls []Call) {
 			if !ok {
 				return nil
 			}
-			args.add(key, strings.TrimSuffix(strings.TrimPrefix(value, "\n"), "\n"))
+			if !args.add(key, strings.TrimSuffix(strings.TrimPrefix(value, "\n"), "\n")) {
+				return nil
+			}
 		}
 		calls = append(calls, Call{Name: name, Arguments: args.String()})
 	}
@@ -204,7 +206,7 @@ func glm(b *block) []Call {
 	}
 	b.rest = b.rest[len(name):]
 	name = strings.Trim(b.text(name), space)
-	if name == "" || strings.ContainsAny(name, space) {
+	if !isName(name) {
 		return nil
 	}
 	args := b.arguments(name)
@@ -223,7 +225,9 @@ func glm(b *block) []Call {
 		if !ok {
 			return nil
 		}
-		args.add(key, value)
+		if !args.add(key, value) {
+			return nil
+		}
 	}
 	return []Call{{Name: name, Arguments: args.String()}}
 }
@@ -234,7 +238,7 @@ func minimax(b *block) (calls []Call) {
 			return nil
 		}
 		name, ok := b.until(`">`)
-		if !ok || name == "" {
+		if !ok || !isName(name) {
 			return nil
 		}
 		args := b.arguments(name)
@@ -250,7 +254,9 @@ func minimax(b *block) (calls []Call) {
 			if !ok {
 				return nil
 			}
-			args.add(key, value)
+			if !args.add(key, value) {
+				return nil
+			}
 		}
 		calls = append(calls, Call{Name: name, Arguments: args.String()})
 	}
@@ -271,7 +277,7 @@ func dsml(b *block) (calls []Call) {
 			return nil
 		}
 		name, ok := b.until(`">`)
-		if !ok || name == "" {
+		if !ok || !isName(name) {
 			return nil
 		}
 		args := b.arguments(name)
@@ -288,7 +294,7 @@ func dsml(b *block) (calls []Call) {
 				return nil
 			}
 			value, ok := b.until("</｜DSML｜parameter>")
-			if !ok {
+			if !ok || !args.new(key) {
 				return nil
 			}
 			switch raw := []byte(strings.Trim(value, space)); {
@@ -317,7 +323,7 @@ func deepSeek(name, thinking string, call func(*block) (Call, bool), shaped ...s
 					return nil
 				}
 				c, ok := call(b)
-				if !ok || c.Name == "" || !isObject(c.Arguments) {
+				if !ok || !isName(c.Name) || !isObject(c.Arguments) {
 					return nil
 				}
 				calls = append(calls, c)
@@ -363,7 +369,7 @@ func kimi(b *block) (calls []Call) {
 		id = strings.Trim(id, space)
 		name, ok := strings.CutPrefix(id, "functions.")
 		colon := strings.LastIndexByte(name, ':')
-		if !ok || colon <= 0 {
+		if !ok || colon < 0 || !isName(name[:colon]) || !isIndex(name[colon+1:]) {
 			return nil
 		}
 		calls = append(calls, Call{ModelID: id, Name: name[:colon], Arguments: args})
@@ -371,26 +377,41 @@ func kimi(b *block) (calls []Call) {
 	return calls
 }
 
+// isIndex reports whether text is a number as counters print it.
+func isIndex(text string) bool {
+	n, err := strconv.Atoi(text)
+	return err == nil && n >= 0 && strconv.Itoa(n) == text
+}
+
 func llama(b *block) (calls []Call) {
 	list := strings.Trim(b.text(b.rest), space)
-	for list != "" {
+	for more := true; more; {
 		one := list[:value(list)]
-		c, ok := object([]byte(one), "parameters", "arguments")
+		c, ok := object([]byte(one), []string{"parameters", "arguments"}, "type")
 		if !ok || rawjson.Valid([]byte(one)) != nil {
+			if len(calls) > 0 || meant([]byte(one)) {
+				b.flags.set(MalformedCall)
+			}
 			return nil
 		}
-		c.ModelID = ""
 		calls = append(calls, c)
 		list = strings.Trim(list[len(one):], space)
-		if list == "" {
-			break
-		}
-		if list[0] != ';' {
+		rest, again := strings.CutPrefix(list, ";")
+		if list != "" && !again {
+			b.flags.set(MalformedCall)
 			return nil
 		}
-		list = strings.Trim(list[1:], space)
+		list, more = strings.Trim(rest, space), again
 	}
 	return calls
+}
+
+// meant reports whether an object was to be a call, and not an answer in JSON.
+func meant(raw []byte) bool {
+	_, name := rawjson.Get(raw, "name")
+	_, parameters := rawjson.Get(raw, "parameters")
+	_, arguments := rawjson.Get(raw, "arguments")
+	return name && (parameters || arguments)
 }
 
 // value is the length of the JSON object that s begins with: up to the brace
@@ -422,7 +443,7 @@ func mistral(b *block) (calls []Call) {
 			return nil
 		}
 		for e := range rawjson.Elements([]byte(s)) {
-			c, ok := object(e, "arguments")
+			c, ok := object(e, []string{"arguments"}, "id")
 			if !ok {
 				return nil
 			}
@@ -436,9 +457,9 @@ func mistral(b *block) (calls []Call) {
 		if !ok {
 			return nil
 		}
-		name, id, _ := strings.Cut(head, "[CALL_ID]")
-		args, ok := one.json()
-		if !ok || name == "" {
+		name, id, named := strings.Cut(head, "[CALL_ID]")
+		args, _ := one.json()
+		if !isName(name) || named && !isName(id) || !isObject(args) {
 			return nil
 		}
 		calls = append(calls, Call{ModelID: id, Name: name, Arguments: args})

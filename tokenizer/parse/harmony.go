@@ -2,6 +2,7 @@ package parse
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 )
 
@@ -15,19 +16,21 @@ type harmony struct {
 	g      *Grammar
 	reader reader
 	text   []byte
-	seen   int // how much of text, in a body that is held, has no end mark
+	seen   int // how much of text has no mark that is looked for
 	header string
 	// kind is what the body at hand adds to; to is the tool that a call is for.
 	kind Kind
 	to   string
 	body bool // inside a body, not a header
 	over bool // the turn has ended
+	// first: the header at hand is the one that the prompt began.
+	first bool
 
 	output
 }
 
 func newHarmony(g *Grammar, _ Options) *harmony {
-	p := &harmony{g: g}
+	p := &harmony{g: g, first: true}
 	p.reader = reader{vocabulary: g.vocabulary, flags: &p.flags}
 	return p
 }
@@ -48,96 +51,116 @@ func (p *harmony) Push(ids []uint32) []Delta {
 // step settles one header or one piece of a body.
 func (p *harmony) step() bool {
 	if !p.body {
-		at := index(p.text, p.g.vocabulary.mark("<|message|>"))
-		end, n := p.end()
-		switch {
-		case end >= 0 && (at < 0 || end < at):
+		at, name := p.next("<|message|>", "<|end|>", "<|call|>", "<|return|>")
+		switch name {
+		case "":
+			return false
+		case "<|message|>":
+			p.header = string(p.text[:at])
+			p.text = p.text[at+2:]
+			p.open()
+		default:
 			// A message without a body.
-			p.stray(string(p.text[:end+n]))
-			p.ended(end, n)
-			return true
-		case at < 0:
-			return false
+			p.stray(string(p.text[:at+2]))
+			p.ended(at, name)
 		}
-		p.header = string(p.text[:at])
-		p.text = p.text[at+len(p.g.vocabulary.mark("<|message|>")):]
-		p.open()
 		return true
 	}
-	end, n := p.end()
-	if p.kind == CallArguments {
-		if end < 0 {
-			return false
-		}
-		p.called(string(p.text[:end]), string(p.text[end:end+n]))
-		p.ended(end, n)
-		return true
-	}
-	if end < 0 {
+	at, name := p.next("<|end|>", "<|call|>", "<|return|>")
+	switch {
+	case name == "" && p.kind == CallArguments:
+		return false
+	case name == "":
 		p.say(string(p.text))
 		p.text, p.seen = p.text[:0], 0
 		return false
+	case p.kind == CallArguments:
+		p.called(string(p.text[:at]), name)
+	default:
+		p.say(string(p.text[:at]))
+		if name == "<|call|>" {
+			// Nothing here is a call.
+			p.flags.set(StrayMark)
+		}
 	}
-	p.say(string(p.text[:end]))
-	p.ended(end, n)
+	p.ended(at, name)
 	return true
 }
 
-// end finds the first end mark.
-func (p *harmony) end() (at, n int) {
-	at = -1
-	for i := p.seen; ; {
+// next finds the first of the marks, each two bytes long, in what was not
+// looked at before.
+func (p *harmony) next(marks ...string) (at int, name string) {
+	for i := p.seen; ; i += 2 {
 		k := bytes.IndexByte(p.text[i:], mark)
 		if k < 0 || i+k+1 >= len(p.text) {
 			p.seen = len(p.text)
-			return at, 0
+			return -1, ""
 		}
 		i += k
-		switch p.g.vocabulary.spell[p.text[i+1]] {
-		case "<|end|>", "<|call|>", "<|return|>":
-			return i, 2
+		if s := p.g.vocabulary.spell[p.text[i+1]]; slices.Contains(marks, s) {
+			return i, s
 		}
-		i += 2
 	}
 }
 
 // ended takes a message off the text.
-func (p *harmony) ended(at, n int) {
-	name := p.g.vocabulary.text(string(p.text[at : at+n]))
+func (p *harmony) ended(at int, name string) {
 	p.over = name != "<|end|>"
-	p.text, p.seen, p.body = p.text[at+n:], 0, false
+	p.text, p.seen, p.body, p.first = p.text[at+2:], 0, false, false
 }
 
-// open reads a header: [<|start|>]assistant[ to=…]<|channel|>…[ to=…][ <|constrain|>json].
+// open reads a header:
+//
+//	[<|start|>assistant][ to=…]<|channel|>…[ to=…][ <|constrain|>json| json]
+//
+// The prompt has written the start of the first one. A header that says
+// anything else is none.
 func (p *harmony) open() {
 	p.body, p.seen = true, 0
-	h := strings.TrimPrefix(p.g.vocabulary.text(p.header), "<|start|>")
-	role, rest, ok := strings.Cut(h, "<|channel|>")
-	rest, _, _ = strings.Cut(rest, "<|constrain|>")
-	words := strings.Fields(rest)
-	p.to = ""
-	for _, w := range append(strings.Fields(role), words...) {
-		if to, ok := strings.CutPrefix(w, "to="); ok {
-			p.to = to
-		}
-	}
-	channel := ""
-	if len(words) > 0 {
-		channel = words[0]
-	}
+	header := p.g.vocabulary.text(p.header)
+	channel, to, ok := p.read(header)
+	p.to = to
 	switch {
-	case ok && p.to != "":
+	case ok && to != "" && (channel == "commentary" || channel == "analysis"):
 		p.kind = CallArguments
-	case ok && channel == "analysis":
+	case strings.Contains(header, " to="):
+		// Meant as a call, and none.
+		p.kind, p.to = CallArguments, ""
+	case ok && to == "" && channel == "analysis":
 		p.kind = Reasoning
 		p.join(&p.thought)
-	case ok && (channel == "final" || channel == "commentary"):
+	case ok && to == "" && (channel == "final" || channel == "commentary"):
 		p.kind = Content
 		p.join(&p.content)
 	default:
 		p.kind = Content
 		p.stray(p.header + p.g.vocabulary.mark("<|message|>"))
 	}
+}
+
+func (p *harmony) read(header string) (channel, to string, ok bool) {
+	if !p.first {
+		if header, ok = strings.CutPrefix(header, "<|start|>assistant"); !ok {
+			return "", "", false
+		}
+	}
+	author, rest, ok := strings.Cut(header, "<|channel|>")
+	rest, kind, constrained := strings.Cut(rest, "<|constrain|>")
+	words := strings.Fields(rest)
+	if !ok || len(words) == 0 || constrained && strings.TrimSpace(kind) != "json" {
+		return "", "", false
+	}
+	for i, w := range append(words[1:], strings.Fields(author)...) {
+		name, is := strings.CutPrefix(w, "to=")
+		switch {
+		case is && to == "" && name != "":
+			to = name
+		case w == "json" && i == len(words)-2 && !constrained:
+		default:
+			return "", "", false
+		}
+	}
+	return words[0], to, true
 }
 
 // join parts two messages that add to the same text.
@@ -151,10 +174,10 @@ func (p *harmony) join(b *strings.Builder) {
 func (p *harmony) called(body, end string) {
 	body = p.g.vocabulary.text(body)
 	name, ok := strings.CutPrefix(p.to, "functions.")
-	if !ok || name == "" || !isObject(body) {
+	if !ok || !isName(name) || !isObject(body) || end != "<|call|>" {
 		p.flags.set(MalformedCall)
 		p.kind = Content
-		p.add(p.kind, p.g.vocabulary.text(p.header)+"<|message|>"+body+p.g.vocabulary.text(end))
+		p.add(p.kind, p.g.vocabulary.text(p.header)+"<|message|>"+body+end)
 		return
 	}
 	p.call(Call{Name: name, Arguments: body})

@@ -1,6 +1,9 @@
 package parse
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // output collects a reply and the deltas that were not handed out yet.
 type output struct {
@@ -33,6 +36,9 @@ func (o *output) add(k Kind, s string) {
 func (o *output) call(calls ...Call) {
 	for _, c := range calls {
 		n := len(o.calls)
+		if c.ModelID != "" && slices.ContainsFunc(o.calls, func(other Call) bool { return other.ModelID == c.ModelID }) {
+			o.flags.set(RepeatedID)
+		}
 		o.calls = append(o.calls, c)
 		o.deltas = append(
 			o.deltas,

@@ -83,6 +83,9 @@ const (
 	AfterStop = "after_stop"
 	// InvalidUTF8 are bytes that are no text; each maximal run became U+FFFD.
 	InvalidUTF8 = "invalid_utf8"
+	// RepeatedID is a call with an id that the model gave an earlier call of the
+	// reply: what the model reads of their results looks the same.
+	RepeatedID = "repeated_id"
 	// UntypedArgument is an argument written as a tag that its tool's schema
 	// does not describe, or describes otherwise; it became a JSON string.
 	UntypedArgument = "untyped_argument"

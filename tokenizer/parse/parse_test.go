@@ -3,8 +3,10 @@ package parse_test
 import (
 	"encoding/json"
 	"flag"
+	"math"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -126,6 +128,42 @@ func cuts(r *rand.Rand, ids []uint32) (out [][]uint32) {
 		ids = ids[n:]
 	}
 	return out
+}
+
+// TestReadingTakesTimeInProportion streams what a parser holds back, or looks
+// through, and doubles it: what is allocated must not grow with the square.
+func TestReadingTakesTimeInProportion(t *testing.T) {
+	for _, c := range []struct{ name, model, open, again string }{
+		{"white space before all", "qwen3-hybrid", "", "\n"},
+		{"white space in content", "qwen3-hybrid", "a", " \n"},
+		{"white space in thinking", "qwen3-hybrid", "<think>a", " \n"},
+		{"the start of a mark", "qwen3-hybrid", "a", "<"},
+		{"a block without end", "qwen3-hybrid", "<tool_call>", "{"},
+		{"a block of letters", "qwen3-coder", "<tool_call>\n<function=", "x "},
+		{"a bare call", "llama-3.1", "{", "{ "},
+		{"a header without end", "gpt-oss", "<|channel|>", "to= "},
+		{"an argument without end", "gpt-oss", "<|channel|>commentary to=functions.x<|message|>", "{ "},
+	} {
+		cp := checkpoint(t, c.model)
+		tok := cp.Tokenizer()
+		g := parse.Bind(cp.Family.Format, tok, cp.Family.Stops)
+		bytes := func(n int) float64 {
+			ids := tok.Encode(nil, c.open)
+			for range n {
+				ids = append(ids, tok.Encode(nil, c.again)...)
+			}
+			var before, after runtime.MemStats
+			least := math.Inf(1)
+			for range 5 {
+				runtime.ReadMemStats(&before)
+				read(g, parse.Options{Tools: tools}, "stop", slices.Collect(slices.Chunk(ids, 1))...)
+				runtime.ReadMemStats(&after)
+				least = min(least, float64(after.TotalAlloc-before.TotalAlloc))
+			}
+			return least
+		}
+		require.Less(t, bytes(16_000)/bytes(4_000), 6.0, c.name)
+	}
 }
 
 func TestAMarkIsRecognisedByItsIDAlone(t *testing.T) {

@@ -14,10 +14,11 @@ type tagged struct {
 	state  state
 	// text is what was read and is not settled yet.
 	text []byte
-	// seen is how much of text, in a block, holds no close mark.
+	// seen is how much of text needs no second look: at the start it is white
+	// space, in a block it holds no close mark.
 	seen int
 	// held is white space whose meaning depends on what follows.
-	held string
+	held []byte
 	// lead: white space at the start of this part is not part of it.
 	lead bool
 
@@ -88,7 +89,8 @@ func (p *tagged) step() bool {
 // start decides what a reply begins with. White space waits: before thinking
 // it means nothing.
 func (p *tagged) start() bool {
-	rest := bytes.TrimLeft(p.text, space)
+	rest := bytes.TrimLeft(p.text[p.seen:], space)
+	p.seen = len(p.text) - len(rest)
 	switch {
 	case len(rest) == 0:
 		return false
@@ -103,6 +105,7 @@ func (p *tagged) start() bool {
 		p.text = bytes.TrimPrefix(p.text, []byte(p.opts.Lead))
 		p.state = inContent
 	}
+	p.seen = 0
 	return true
 }
 
@@ -130,8 +133,8 @@ func (p *tagged) reasoning() bool {
 }
 
 func (p *tagged) thinkingEnds() {
-	p.add(Reasoning, strings.TrimRight(p.held, p.g.Thinking))
-	p.held, p.lead, p.state = "", true, inContent
+	p.add(Reasoning, strings.TrimRight(string(p.held), p.g.Thinking))
+	p.held, p.lead, p.state = nil, true, inContent
 }
 
 func (p *tagged) contents() bool {
@@ -162,11 +165,11 @@ func (p *tagged) blockEnds(s string, n int) {
 	}
 	if len(p.calls) == 0 {
 		if p.g.Trims {
-			p.held = ""
+			p.held = nil
 		}
-		p.add(Content, strings.TrimSuffix(p.held, p.g.Joint))
+		p.add(Content, strings.TrimSuffix(string(p.held), p.g.Joint))
 	}
-	p.held, p.lead = "", false
+	p.held, p.lead = nil, false
 	p.call(calls...)
 }
 
@@ -193,16 +196,17 @@ func (p *tagged) say(k Kind, s string) {
 	if s == "" {
 		return
 	}
-	s = p.held + s
 	body := strings.TrimRight(s, space)
-	p.held = s[len(body):]
 	if body == "" {
+		p.held = append(p.held, s...)
 		return
 	}
 	if k == Content && len(p.calls) > 0 {
 		p.flags.set(ContentAfterCall)
 	}
+	p.add(k, string(p.held))
 	p.add(k, body)
+	p.held = append(p.held[:0], s[len(body):]...)
 }
 
 func (p *tagged) Finish(string) (Reply, []Delta) {
@@ -229,9 +233,9 @@ func (p *tagged) Finish(string) (Reply, []Delta) {
 		p.bare(rest)
 	}
 	if p.state == inReasoning {
-		p.add(Reasoning, p.held)
+		p.add(Reasoning, string(p.held))
 	} else if len(p.calls) == 0 {
-		p.add(Content, p.held)
+		p.add(Content, string(p.held))
 	}
 	return p.reply(), p.flush()
 }
@@ -243,6 +247,9 @@ func (p *tagged) bare(s string) {
 	if calls := p.g.block(b); len(calls) > 0 {
 		p.call(calls...)
 		return
+	}
+	for _, f := range b.flags {
+		p.flags.set(f)
 	}
 	p.say(Content, s)
 }

@@ -1,6 +1,7 @@
 package prompt_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -94,6 +95,14 @@ const (
 	list   = `{"command": "ls -l \"a b\"\n", "env": {"LANG": "C", "n": [1, 2.5, true, null]}}`
 )
 
+// exchange is a chat of n questions and answers, and one question more.
+func exchange(n int, messages []message.Message) []message.Message {
+	for i := range n {
+		messages = append(messages, user(fmt.Sprintf("Question %d?", i)), says(fmt.Sprintf("Answer %d.", i)))
+	}
+	return append(messages, user("And now?"))
+}
+
 func trajectories() []trajectory {
 	ref := result("search_tools", 0, "")
 	ref.Content = message.Content{Form: message.List, Parts: []message.Part{
@@ -106,6 +115,12 @@ func trajectories() []trajectory {
 		}},
 		{name: "chat with system", column: "user turn", messages: []message.Message{
 			sys("Be brief."), user("Hello"), says("Hi."), user("Bye"), says("Bye."), user("Wait!"),
+		}},
+		{name: "long chat", column: "user turn", messages: exchange(12, nil)},
+		{name: "long chat with system", column: "user turn", messages: exchange(12, []message.Message{sys("Be brief.")})},
+		{name: "tools and users in turn", column: "tool result", messages: []message.Message{
+			sys("s"), user("u"), calls("", "run", list), result("run", 0, "1"), says("a"), user("v"),
+			calls("", "weather", oslo), result("weather", 0, "{}"), says("b"), user("w"), calls("", "run", `{}`), result("run", 0, "x\n"), says("c"), user("x"),
 		}},
 		{name: "white space and Unicode", column: "user turn", messages: []message.Message{
 			user("  a\n\n"), says("Grüße 😀, ok"), user("\n\n  x\t \n"), says("é"), user("日本語\n"),

@@ -381,13 +381,18 @@ func (r *rig) outcomes(visit func(name, outcome string)) map[string][]string {
 func TestExtendEqualsAFreshRenderOrKeepsOrBranches(t *testing.T) {
 	for _, c := range familytest.Checkpoints() {
 		t.Run(c.Name, func(t *testing.T) {
-			n := 0
+			n := map[string]int{}
 			newRig(t, c, prompt.Keep).outcomes(func(name, outcome string) {
 				kind, _, _ := strings.Cut(outcome, ":")
 				require.Contains(t, []string{"=", "text", "kept", "branch", "refused", "-"}, kind, "%s: %s", name, outcome)
-				n++
+				n[kind]++
 			})
-			require.GreaterOrEqual(t, n, 43)
+			compared := n["="] + n["text"] + n["kept"]
+			if c.Name == "mistral-7b-v0.3" {
+				// Its template moves the tools, so that most turns branch.
+				compared += n["branch"]
+			}
+			require.GreaterOrEqual(t, compared, 43, "compared with a fresh render: %v", n)
 		})
 	}
 }
