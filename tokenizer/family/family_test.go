@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"turnlog.dev/tokenizer"
 	"turnlog.dev/tokenizer/demo"
 	"turnlog.dev/tokenizer/family"
 	"turnlog.dev/tokenizer/family/familytest"
@@ -32,4 +33,29 @@ func TestFamiliesCanBeNamed(t *testing.T) {
 	}
 	_, err := family.ByName("qwen4")
 	require.ErrorContains(t, err, `"qwen4" is not known; there are chatml, qwen3,`)
+}
+
+func TestOnlyDeepSeeksNewestBringNoTemplate(t *testing.T) {
+	for _, f := range family.All() {
+		brings := f.Name != family.DeepSeekV32.Name && f.Name != family.DeepSeekV4.Name
+		require.Equal(t, brings, f.Template == family.FromCheckpoint, f.Name)
+		require.True(t, f.Allows(family.KeepHistory), f.Name)
+		require.True(t, f.Allows(family.VendorHistory), f.Name)
+	}
+	one := family.Family{Policies: []family.Policy{family.VendorHistory}}
+	require.False(t, one.Allows(family.KeepHistory))
+}
+
+func FuzzDetect(f *testing.F) {
+	for _, c := range familytest.Checkpoints() {
+		f.Add(c.Template(), c.Special[0], c.Special[len(c.Special)-1], "")
+	}
+	f.Add("", "", "", "deepseek_v32")
+	f.Fuzz(func(t *testing.T, template, one, two, kind string) {
+		e := family.Evidence{Template: template, ModelType: kind, Added: []tokenizer.AddedToken{{Content: one}, {Content: two}}}
+		got := family.Detect(e)
+		named, err := family.ByName(got.Name)
+		require.NoError(t, err)
+		require.Equal(t, named.Name, family.Detect(e).Name)
+	})
 }

@@ -1,6 +1,7 @@
 package prompt_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -41,20 +42,57 @@ func TestTemplatesOfRealModels(t *testing.T) {
 	}
 }
 
-// TestRealModels does the same with the models' own vocabularies: pairs of a
-// tokenizer's file and a template, tokenizer=template, separated by colons.
+// TestRealModels does the same for the models of the table in README.md, with
+// their own vocabularies where those can be had: $PROMPT_MODELS is lines of
+// name=tokenizer=template, where the tokenizer's file may be missing. Each
+// model's row must be in the table; -update writes all of it.
 func TestRealModels(t *testing.T) {
 	if os.Getenv("PROMPT_MODELS") == "" {
 		t.Skip("PROMPT_MODELS names no models")
 	}
-	for _, pair := range filepath.SplitList(os.Getenv("PROMPT_MODELS")) {
-		tokens, template, ok := strings.Cut(pair, "=")
-		require.True(t, ok, pair)
-		t.Run(filepath.Base(template), func(t *testing.T) { realModel(t, template, tokens) })
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	begin, rest, ok := strings.Cut(string(readme), "<!-- table real -->\n")
+	require.True(t, ok)
+	old, after, ok := strings.Cut(rest, "<!-- end -->")
+	require.True(t, ok)
+	rows := "| model | family | vocabulary | `=` | `kept` | `text` | `branch` | `refused` | not in the format |\n" + strings.Repeat("| --- ", 9) + "|\n"
+	for line := range strings.Lines(os.Getenv("PROMPT_MODELS")) {
+		name, files, ok := strings.Cut(strings.TrimSpace(line), "=")
+		require.True(t, ok, line)
+		tokens, template, ok := strings.Cut(files, "=")
+		require.True(t, ok, line)
+		t.Run(name, func(t *testing.T) {
+			family, counts := realModel(t, template, tokens)
+			vocabulary := "its own"
+			if tokens == "" {
+				vocabulary = "stand-in"
+			}
+			row := fmt.Sprintf("| %s | `%s` | %s |", name, family, vocabulary)
+			said := 0
+			for _, kind := range []string{"=", "kept", "text", "branch", "refused"} {
+				row += fmt.Sprintf(" %d |", counts[kind])
+				said += counts[kind]
+				delete(counts, kind)
+			}
+			other := 0
+			for _, n := range counts {
+				other += n
+			}
+			require.Positive(t, said)
+			row += fmt.Sprintf(" %d |\n", other)
+			if rows += row; !*update {
+				require.Contains(t, old, row, "tests/parsers/run.sh -update writes the table")
+			}
+		})
+	}
+	if *update && !t.Failed() {
+		require.NoError(t, os.WriteFile("README.md", []byte(begin+"<!-- table real -->\n"+rows+"<!-- end -->"+after), 0o644))
 	}
 }
 
-func realModel(t *testing.T, template, tokens string) {
+// realModel takes all turns of a model and counts what came of them.
+func realModel(t *testing.T, template, tokens string) (string, map[string]int) {
 	source, err := os.ReadFile(template)
 	require.NoError(t, err)
 	c := familytest.Checkpoint{
@@ -83,6 +121,7 @@ func realModel(t *testing.T, template, tokens string) {
 	})
 	t.Logf("outcomes %v", counts)
 	t.Logf("hostile %v", r.attacked(t, 100))
+	return c.Family.Name, counts
 }
 
 // mark takes the special tokens from the template.
