@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"turnlog.dev/gateway/engine"
+	"turnlog.dev/gateway/run"
 	"turnlog.dev/gateway/session"
 	"turnlog.dev/schema/journal"
 )
@@ -80,6 +81,8 @@ func AsError(err error) *Error {
 		return &Error{Kind: Closed, Message: "the session is closed", Err: err}
 	case is(journal.ErrTrimmed):
 		return &Error{Kind: Closed, Message: "the session is over and its turns have left the log; read them in the shards, and open another session", Err: err}
+	case is(run.ErrResumed):
+		return &Error{Kind: Conflict, Message: "the run was resumed while its turns were waited for", Err: err}
 	case is(session.ErrDamaged), is(journal.ErrGap):
 		return &Error{Kind: Damaged, Message: "the session's log cannot be read; see the gateway's log", Err: err}
 	case is(journal.ErrTooLarge):

@@ -21,6 +21,7 @@ import (
 
 	"turnlog.dev/gateway/engine"
 	"turnlog.dev/gateway/pool"
+	"turnlog.dev/gateway/run"
 	"turnlog.dev/gateway/session"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
@@ -89,6 +90,9 @@ type Deps struct {
 	// an engine is.
 	Healthy func(context.Context) error
 	Log     *slog.Logger
+	// Process names this process among all gateways, and is new with each start:
+	// empty is a random name.
+	Process string
 	// Now and NewID are time.Now and random ids but in tests.
 	Now   func() time.Time
 	NewID func() string
@@ -105,7 +109,7 @@ type Gateway struct {
 	flights  flights
 	closing  context.Context // ends the turns that outlive their requests
 	abort    context.CancelFunc
-	fences   fences
+	runs     *run.Store
 	stats    stats
 }
 
@@ -126,6 +130,9 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 	if deps.NewID == nil {
 		deps.NewID = NewID
 	}
+	if deps.Process == "" {
+		deps.Process = cfg.Instance + "-" + NewID()
+	}
 	if deps.Healthy == nil {
 		deps.Healthy = func(context.Context) error { return nil }
 	}
@@ -133,6 +140,9 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 		deps.Fault = func(string) {}
 	}
 	g := &Gateway{cfg: cfg, deps: deps, sessions: session.NewStore(deps.Journal, cfg.CacheBytes, deps.Existed)}
+	g.runs = run.NewStore(deps.Journal, deps.Process, func(id, name string) *event.Event {
+		return g.event(id, name, journal.RunSession(name))
+	})
 	g.closing, g.abort = context.WithCancel(context.Background())
 	return g, nil
 }

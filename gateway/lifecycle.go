@@ -60,29 +60,20 @@ func (g *Gateway) Open(ctx context.Context, r OpenRequest) (Opened, error) {
 	if o.GetGroupSize() > 0 && o.GetIndex() >= o.GetGroupSize() {
 		return Opened{}, Invalidf("index", "index %d is not below group_size %d", o.GetIndex(), o.GetGroupSize())
 	}
-	if name := o.GetModelPolicy().GetModel(); name != "" {
-		if err := g.deps.Models.Knows(name); err != nil {
-			return Opened{}, err
-		}
+	inherited, err := g.inherited(ctx, r.Run, Policy{o.GetModelPolicy(), o.GetLimits()})
+	if err != nil {
+		return Opened{}, err
 	}
-	for name, raw := range map[string][]byte{
-		"sampling.default":  o.GetModelPolicy().GetSamplingDefault(),
-		"sampling.override": o.GetModelPolicy().GetSamplingOverride(),
-	} {
-		if _, err := ParseSampling(raw); err != nil {
-			return Opened{}, Invalidf(name, "%s", err)
-		}
-	}
-	// A generation is not idleness, but the log says nothing while it lasts.
-	if idle := o.GetLimits().GetIdleSeconds(); idle > 0 && idle <= int64(g.cfg.GenerateTimeout.Seconds()) {
-		return Opened{}, Invalidf("limits.idle_seconds", "idle_seconds must be more than the longest generation, which is %.0f s here", g.cfg.GenerateTimeout.Seconds())
+	o.ModelPolicy, o.Limits = inherited.Model, inherited.Limits
+	if err := g.possible(inherited); err != nil {
+		return Opened{}, err
 	}
 	key := g.deps.Keys.Session(g.cfg.Tenant, r.Session)
 	o.KeyHash = keyHash(key)
 	ev := g.event("open", r.Run, r.Session)
 	ev.Body = &event.Event_SessionOpened{SessionOpened: o}
 	out := Opened{Session: r.Session, Run: r.Run, Key: key}
-	err := g.sessions.Open(ctx, ev, fresh, func(s *session.Session, created bool) error {
+	err = g.sessions.Open(ctx, ev, fresh, func(s *session.Session, created bool) error {
 		out.Created = created
 		return s.View(func(t *tree.Tree) error {
 			was := t.Opened
@@ -96,6 +87,20 @@ func (g *Gateway) Open(ctx context.Context, r OpenRequest) (Opened, error) {
 		})
 	})
 	return out, err
+}
+
+// possible reports what of a policy cannot be kept here.
+func (g *Gateway) possible(p Policy) error {
+	if name := p.Model.GetModel(); name != "" {
+		if err := g.deps.Models.Knows(name); err != nil {
+			return err
+		}
+	}
+	// A generation is not idleness, but the log says nothing while it lasts.
+	if idle, longest := p.Limits.GetIdleSeconds(), g.cfg.GenerateTimeout.Seconds(); idle > 0 && idle <= int64(longest) {
+		return Invalidf("limits.idle_seconds", "idle_seconds must be more than the longest generation, which is %.0f s here", longest)
+	}
+	return nil
 }
 
 // Authorize checks a key: an admin key opens every door, a session key that of

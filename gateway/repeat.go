@@ -139,6 +139,7 @@ func (g *Gateway) lead(ctx context.Context, key string, fl *flight, req Request,
 func (g *Gateway) Shutdown(ctx context.Context) {
 	defer context.AfterFunc(ctx, g.abort)()
 	g.flights.running.Wait()
+	g.runs.Close()
 }
 
 var (

@@ -11,6 +11,7 @@ import (
 
 	"turnlog.dev/gateway/engine"
 	"turnlog.dev/gateway/pool"
+	"turnlog.dev/gateway/run"
 	"turnlog.dev/gateway/session"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/message"
@@ -131,20 +132,36 @@ func (g *Gateway) complete(ctx context.Context, s *session.Session, req Request,
 		}
 		return a, err
 	}
-	run := ""
-	if err := s.View(func(t *tree.Tree) error { run = t.Run; return nil }); err != nil {
+	name := ""
+	if err := s.View(func(t *tree.Tree) error { name = t.Run; return nil }); err != nil {
 		return nil, err
 	}
-	leave, err := g.fences.enter(ctx, run)
-	if err != nil {
+	if err := g.healthy(ctx); err != nil {
 		return nil, err
 	}
-	defer leave()
-	t, err := g.plan(ctx, s, req)
-	if err != nil {
-		return nil, err
+	var answer *Answer
+	err := g.runs.Use(name, func(r *run.Run) error {
+		leave, err := r.Enter(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
+		t, err := g.plan(ctx, s, req)
+		if err != nil {
+			return err
+		}
+		answer, err = t.run(ctx, early)
+		return err
+	})
+	return answer, err
+}
+
+// healthy fails if the log would not take the turn.
+func (g *Gateway) healthy(ctx context.Context) error {
+	if err := g.deps.Healthy(ctx); err != nil {
+		return &Error{Kind: LogDown, Message: "the log takes no turns now", RetryAfter: 5 * time.Second, Err: err}
 	}
-	return t.run(ctx, early)
+	return nil
 }
 
 // turn is one model call on its way.
@@ -195,9 +212,6 @@ func (g *Gateway) plan(ctx context.Context, s *session.Session, req Request) (*t
 	}
 	if err != nil {
 		return nil, err
-	}
-	if err := g.deps.Healthy(ctx); err != nil {
-		return nil, &Error{Kind: LogDown, Message: "the log takes no turns now", RetryAfter: 5 * time.Second, Err: err}
 	}
 	if err := t.resolve(ctx, policy); err != nil {
 		return nil, err

@@ -11,7 +11,8 @@ import (
 	"turnlog.dev/schema/rawjson"
 )
 
-// openRun opens a run: {"run":"...","policy":{},"metadata":{}}.
+// openRun opens a run: {"run":"...","policy":{},"metadata":{}}. Its sessions
+// inherit the policy; see gateway.ParsePolicy.
 func (a *api) openRun(c *echo.Context) error {
 	body, err := a.body(c)
 	if err != nil {
@@ -73,23 +74,32 @@ func (a *api) updateWeights(c *echo.Context) error {
 	return ofRun(c, c.Param("run"))
 }
 
-// pauseRun holds back new turns of a run at this gateway.
+// pauseRun holds back new turns of a run, at every gateway.
 func (a *api) pauseRun(c *echo.Context) error {
-	a.deps.Gateway.Pause(c.Param("run"))
-	return ofRun(c, c.Param("run"))
-}
-
-// drainRun pauses a run and answers when none of its turns is under way here.
-func (a *api) drainRun(c *echo.Context) error {
-	if err := a.deps.Gateway.Drain(c.Request().Context(), c.Param("run")); err != nil {
+	if err := a.deps.Gateway.Pause(c.Request().Context(), c.Param("run")); err != nil {
 		return err
 	}
 	return ofRun(c, c.Param("run"))
 }
 
-// resumeRun lets the turns of a run pass again.
+// drainRun pauses a run and answers when none of its turns is under way at any
+// gateway: {"run":"...","gone":["..."]}. Gone are gateways that were killed.
+func (a *api) drainRun(c *echo.Context) error {
+	run := c.Param("run")
+	gone, err := a.deps.Gateway.Drain(c.Request().Context(), run)
+	if err != nil {
+		return err
+	}
+	out := rawjson.AppendText([]byte(`{"run":`), run)
+	out = appendTexts(append(out, `,"gone":`...), gone)
+	return c.JSONBlob(http.StatusOK, append(out, "}\n"...))
+}
+
+// resumeRun lets the turns of a run in again.
 func (a *api) resumeRun(c *echo.Context) error {
-	a.deps.Gateway.Resume(c.Param("run"))
+	if err := a.deps.Gateway.Resume(c.Request().Context(), c.Param("run")); err != nil {
+		return err
+	}
 	return ofRun(c, c.Param("run"))
 }
 

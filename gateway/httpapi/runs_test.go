@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/gateway/dialect/dialecttest"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/tree"
 )
 
 const hello = `{"messages":[{"role":"user","content":"hi"}]}`
@@ -16,7 +18,10 @@ const hello = `{"messages":[{"role":"user","content":"hi"}]}`
 func TestABadRequestAboutARunIs400(t *testing.T) {
 	w := dialecttest.New(t, dialecttest.Options{})
 	for path, bodies := range map[string][]string{
-		"/runs":             {``, `[]`, `{}`, `{"run":1}`, `{"run":"a b"}`, `{"run":"r","policy":[]}`, `{"run":"r","other":1}`},
+		"/runs": {
+			``, `[]`, `{}`, `{"run":1}`, `{"run":"a b"}`, `{"run":"r","policy":[]}`, `{"run":"r","policy":{"other":1}}`,
+			`{"run":"r","policy":{"buffered":1}}`, `{"run":"r","policy":{"limits":{"turns":-1}}}`, `{"run":"r","policy":{"sampling":{"override":{"n":2}}}}`, `{"run":"r","other":1}`,
+		},
 		"/runs/r/weights":   {``, `[]`, `{}`, `{"version":-1}`, `{"version":"7"}`, `{"version":1.5}`, `{"version":1,"other":1}`},
 		"/runs/a.b/weights": {`{"version":1}`},
 	} {
@@ -62,4 +67,39 @@ func TestAPausedRunHoldsItsTurnsBackUntilItIsResumed(t *testing.T) {
 		require.Equal(t, http.StatusOK, (<-answers).Status)
 		require.Len(t, w.Turns(), 2)
 	})
+}
+
+// What a run says counts for the sessions that are opened in it, where they do
+// not say otherwise themselves.
+func TestSessionsInheritWhatTheirRunSays(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{})
+	policy := `{"model":"demo","buffered":true,"sampling":{"default":{"temperature":0.5,"top_p":0.9},"override":{"max_tokens":7}},"limits":{"turns":3,"tokens":1000}}`
+	run := `{"run":"r","policy":` + policy + `,"metadata":{"a":1}}`
+	require.Equal(t, http.StatusOK, admin(w, t, http.MethodPost, "/runs", run).Status)
+	require.Equal(t, http.StatusOK, admin(w, t, http.MethodPost, "/runs", run).Status, "opening it again as it is")
+	refuses(t, admin(w, t, http.MethodPost, "/runs", `{"run":"r"}`), http.StatusConflict, "another policy")
+
+	opened := func(session, more string) *event.SessionOpened {
+		r := admin(w, t, http.MethodPost, "/sessions", `{"session":"`+session+`","run":"r"`+more+`}`)
+		require.Equal(t, http.StatusCreated, r.Status, r.Body)
+		var o *event.SessionOpened
+		require.NoError(t, w.Gateway.View(t.Context(), session, func(tr *tree.Tree) error { o = tr.Opened; return nil }))
+		return o
+	}
+	all := opened("plain", "")
+	require.Equal(t, "demo", all.GetModelPolicy().GetModel())
+	require.True(t, all.GetModelPolicy().GetBuffered())
+	require.JSONEq(t, `{"temperature":0.5,"top_p":0.9}`, string(all.GetModelPolicy().GetSamplingDefault()))
+	require.JSONEq(t, `{"max_tokens":7}`, string(all.GetModelPolicy().GetSamplingOverride()))
+	require.EqualValues(t, 3, all.GetLimits().GetTurns())
+	require.EqualValues(t, 1000, all.GetLimits().GetTokens())
+
+	own := opened("own", `,"sampling":{"default":{"top_p":0.1}},"limits":{"turns":9}`)
+	require.JSONEq(t, `{"temperature":0.5,"top_p":0.1}`, string(own.GetModelPolicy().GetSamplingDefault()))
+	require.EqualValues(t, 9, own.GetLimits().GetTurns())
+	require.EqualValues(t, 1000, own.GetLimits().GetTokens())
+	r := admin(w, t, http.MethodPost, "/sessions", `{"session":"plain","run":"r"}`)
+	require.Equal(t, http.StatusOK, r.Status, "opening a session again is still the same session")
+
+	refuses(t, admin(w, t, http.MethodPost, "/runs", `{"run":"idle","policy":{"limits":{"idle_seconds":1}}}`), http.StatusBadRequest, "shorter than a generation")
 }

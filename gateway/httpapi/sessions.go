@@ -27,7 +27,7 @@ func (a *api) openSession(c *echo.Context) error {
 	if err != nil {
 		return err
 	}
-	req := gateway.OpenRequest{Opened: &event.SessionOpened{ModelPolicy: &event.ModelPolicy{}, Limits: &event.Limits{}}}
+	req := gateway.OpenRequest{Opened: &event.SessionOpened{}}
 	if len(body) > 0 {
 		if err := decodeOpen(&req, body); err != nil {
 			return err
@@ -54,6 +54,7 @@ func decodeOpen(req *gateway.OpenRequest, body []byte) (err error) {
 		return err
 	}
 	o := req.Opened
+	var policy []rawjson.Set
 	for k, v := range rawjson.Members(body) {
 		switch k {
 		case "session":
@@ -76,22 +77,8 @@ func decodeOpen(req *gateway.OpenRequest, body []byte) (err error) {
 			o.Split, err = dialect.Text(k, v)
 		case "metadata":
 			o.Metadata, err = objectOf(k, v)
-		case "model":
-			o.ModelPolicy.Model, err = dialect.Text(k, v)
-		case "buffered":
-			o.ModelPolicy.Buffered, err = dialect.Bool(k, v)
-		case "sampling":
-			err = members(k, v, map[string]func(string, []byte) error{
-				"default":  func(k string, v []byte) (err error) { o.ModelPolicy.SamplingDefault, err = objectOf(k, v); return },
-				"override": func(k string, v []byte) (err error) { o.ModelPolicy.SamplingOverride, err = objectOf(k, v); return },
-			})
-		case "limits":
-			err = members(k, v, map[string]func(string, []byte) error{
-				"turns":        func(k string, v []byte) (err error) { o.Limits.Turns, err = int64Of(k, v); return },
-				"tokens":       func(k string, v []byte) (err error) { o.Limits.Tokens, err = int64Of(k, v); return },
-				"wall_seconds": func(k string, v []byte) (err error) { o.Limits.WallSeconds, err = int64Of(k, v); return },
-				"idle_seconds": func(k string, v []byte) (err error) { o.Limits.IdleSeconds, err = int64Of(k, v); return },
-			})
+		case "model", "buffered", "sampling", "limits":
+			policy = append(policy, rawjson.Set{Key: k, Value: v})
 		default:
 			err = gateway.Invalidf(k, "unknown field %q", k)
 		}
@@ -99,24 +86,9 @@ func decodeOpen(req *gateway.OpenRequest, body []byte) (err error) {
 			return err
 		}
 	}
-	return nil
-}
-
-// members reads an object of known members.
-func members(param string, raw []byte, known map[string]func(string, []byte) error) error {
-	if _, err := objectOf(param, raw); err != nil {
-		return err
-	}
-	for k, v := range rawjson.Members(raw) {
-		read := known[k]
-		if read == nil {
-			return gateway.Invalidf(param, "unknown field %q in %s", k, param)
-		}
-		if err := read(param+"."+k, v); err != nil {
-			return err
-		}
-	}
-	return nil
+	p, err := gateway.ParsePolicy(rawjson.Splice(nil, []byte("{}"), policy...))
+	o.ModelPolicy, o.Limits = p.Model, p.Limits
+	return err
 }
 
 // listSessions lists sessions from the registry, a JSON object a line:

@@ -78,6 +78,8 @@ const (
 	KindSessionClosed    Kind = "session_closed"
 	KindRunOpened        Kind = "run_opened"
 	KindWeightsUpdated   Kind = "weights_updated"
+	KindRunFenced        Kind = "run_fenced"
+	KindRunServed        Kind = "run_served"
 	KindTrajectoryUpdate Kind = "trajectory_update"
 	// KindUnknown is a body that this version does not know.
 	KindUnknown Kind = "unknown"
@@ -104,6 +106,10 @@ func (e *Event) Kind() Kind {
 		return KindRunOpened
 	case *Event_WeightsUpdated:
 		return KindWeightsUpdated
+	case *Event_RunFenced:
+		return KindRunFenced
+	case *Event_RunServed:
+		return KindRunServed
 	case *Event_TrajectoryUpdate:
 		return KindTrajectoryUpdate
 	default:

@@ -290,6 +290,8 @@ type Event struct {
 	//	*Event_SessionClosed
 	//	*Event_RunOpened
 	//	*Event_WeightsUpdated
+	//	*Event_RunFenced
+	//	*Event_RunServed
 	//	*Event_TrajectoryUpdate
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
@@ -463,6 +465,24 @@ func (x *Event) GetWeightsUpdated() *WeightsUpdated {
 	return nil
 }
 
+func (x *Event) GetRunFenced() *RunFenced {
+	if x != nil {
+		if x, ok := x.Body.(*Event_RunFenced); ok {
+			return x.RunFenced
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetRunServed() *RunServed {
+	if x != nil {
+		if x, ok := x.Body.(*Event_RunServed); ok {
+			return x.RunServed
+		}
+	}
+	return nil
+}
+
 func (x *Event) GetTrajectoryUpdate() *TrajectoryUpdate {
 	if x != nil {
 		if x, ok := x.Body.(*Event_TrajectoryUpdate); ok {
@@ -512,6 +532,14 @@ type Event_WeightsUpdated struct {
 	WeightsUpdated *WeightsUpdated `protobuf:"bytes,28,opt,name=weights_updated,json=weightsUpdated,proto3,oneof"`
 }
 
+type Event_RunFenced struct {
+	RunFenced *RunFenced `protobuf:"bytes,29,opt,name=run_fenced,json=runFenced,proto3,oneof"`
+}
+
+type Event_RunServed struct {
+	RunServed *RunServed `protobuf:"bytes,30,opt,name=run_served,json=runServed,proto3,oneof"`
+}
+
 type Event_TrajectoryUpdate struct {
 	TrajectoryUpdate *TrajectoryUpdate `protobuf:"bytes,40,opt,name=trajectory_update,json=trajectoryUpdate,proto3,oneof"`
 }
@@ -533,6 +561,10 @@ func (*Event_SessionClosed) isEvent_Body() {}
 func (*Event_RunOpened) isEvent_Body() {}
 
 func (*Event_WeightsUpdated) isEvent_Body() {}
+
+func (*Event_RunFenced) isEvent_Body() {}
+
+func (*Event_RunServed) isEvent_Body() {}
 
 func (*Event_TrajectoryUpdate) isEvent_Body() {}
 
@@ -2302,7 +2334,7 @@ func (x *SessionClosed) GetDetail() string {
 
 type RunOpened struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// JSON objects.
+	// JSON objects. The policy is what sessions inherit that are opened later.
 	Policy        []byte `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
 	Metadata      []byte `protobuf:"bytes,2,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2353,6 +2385,116 @@ func (x *RunOpened) GetMetadata() []byte {
 	return nil
 }
 
+// RunFenced is an order to all gateways: turns of the run are held back from
+// here on, or let in again.
+type RunFenced struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Counts the orders of a run, from 1.
+	Order         int64 `protobuf:"varint,1,opt,name=order,proto3" json:"order,omitempty"`
+	Held          bool  `protobuf:"varint,2,opt,name=held,proto3" json:"held,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunFenced) Reset() {
+	*x = RunFenced{}
+	mi := &file_event_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunFenced) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunFenced) ProtoMessage() {}
+
+func (x *RunFenced) ProtoReflect() protoreflect.Message {
+	mi := &file_event_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunFenced.ProtoReflect.Descriptor instead.
+func (*RunFenced) Descriptor() ([]byte, []int) {
+	return file_event_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *RunFenced) GetOrder() int64 {
+	if x != nil {
+		return x.Order
+	}
+	return 0
+}
+
+func (x *RunFenced) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
+// RunServed says that a gateway may have turns of the run under way from here
+// on, or has none.
+type RunServed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One process of a gateway.
+	Gateway       string `protobuf:"bytes,1,opt,name=gateway,proto3" json:"gateway,omitempty"`
+	Serving       bool   `protobuf:"varint,2,opt,name=serving,proto3" json:"serving,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunServed) Reset() {
+	*x = RunServed{}
+	mi := &file_event_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunServed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunServed) ProtoMessage() {}
+
+func (x *RunServed) ProtoReflect() protoreflect.Message {
+	mi := &file_event_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunServed.ProtoReflect.Descriptor instead.
+func (*RunServed) Descriptor() ([]byte, []int) {
+	return file_event_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RunServed) GetGateway() string {
+	if x != nil {
+		return x.Gateway
+	}
+	return ""
+}
+
+func (x *RunServed) GetServing() bool {
+	if x != nil {
+		return x.Serving
+	}
+	return false
+}
+
 type WeightsUpdated struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Version int32                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -2364,7 +2506,7 @@ type WeightsUpdated struct {
 
 func (x *WeightsUpdated) Reset() {
 	*x = WeightsUpdated{}
-	mi := &file_event_proto_msgTypes[22]
+	mi := &file_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2518,7 @@ func (x *WeightsUpdated) String() string {
 func (*WeightsUpdated) ProtoMessage() {}
 
 func (x *WeightsUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[22]
+	mi := &file_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2531,7 @@ func (x *WeightsUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WeightsUpdated.ProtoReflect.Descriptor instead.
 func (*WeightsUpdated) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{22}
+	return file_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WeightsUpdated) GetVersion() int32 {
@@ -2417,7 +2559,7 @@ type TrajectoryUpdate struct {
 
 func (x *TrajectoryUpdate) Reset() {
 	*x = TrajectoryUpdate{}
-	mi := &file_event_proto_msgTypes[23]
+	mi := &file_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2429,7 +2571,7 @@ func (x *TrajectoryUpdate) String() string {
 func (*TrajectoryUpdate) ProtoMessage() {}
 
 func (x *TrajectoryUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[23]
+	mi := &file_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2442,7 +2584,7 @@ func (x *TrajectoryUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrajectoryUpdate.ProtoReflect.Descriptor instead.
 func (*TrajectoryUpdate) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{23}
+	return file_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TrajectoryUpdate) GetInput() *Input {
@@ -2475,7 +2617,7 @@ type Input struct {
 
 func (x *Input) Reset() {
 	*x = Input{}
-	mi := &file_event_proto_msgTypes[24]
+	mi := &file_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2487,7 +2629,7 @@ func (x *Input) String() string {
 func (*Input) ProtoMessage() {}
 
 func (x *Input) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[24]
+	mi := &file_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2500,7 +2642,7 @@ func (x *Input) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Input.ProtoReflect.Descriptor instead.
 func (*Input) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{24}
+	return file_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Input) GetEvent() string {
@@ -2564,7 +2706,7 @@ type Output struct {
 
 func (x *Output) Reset() {
 	*x = Output{}
-	mi := &file_event_proto_msgTypes[25]
+	mi := &file_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2718,7 @@ func (x *Output) String() string {
 func (*Output) ProtoMessage() {}
 
 func (x *Output) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[25]
+	mi := &file_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2731,7 @@ func (x *Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Output.ProtoReflect.Descriptor instead.
 func (*Output) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{25}
+	return file_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Output) GetOutput() isOutput_Output {
@@ -2739,7 +2881,7 @@ type SessionStarted struct {
 
 func (x *SessionStarted) Reset() {
 	*x = SessionStarted{}
-	mi := &file_event_proto_msgTypes[26]
+	mi := &file_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2751,7 +2893,7 @@ func (x *SessionStarted) String() string {
 func (*SessionStarted) ProtoMessage() {}
 
 func (x *SessionStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[26]
+	mi := &file_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2764,7 +2906,7 @@ func (x *SessionStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionStarted.ProtoReflect.Descriptor instead.
 func (*SessionStarted) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{26}
+	return file_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SessionStarted) GetGroup() string {
@@ -2868,7 +3010,7 @@ type TurnSpans struct {
 
 func (x *TurnSpans) Reset() {
 	*x = TurnSpans{}
-	mi := &file_event_proto_msgTypes[27]
+	mi := &file_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +3022,7 @@ func (x *TurnSpans) String() string {
 func (*TurnSpans) ProtoMessage() {}
 
 func (x *TurnSpans) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[27]
+	mi := &file_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +3035,7 @@ func (x *TurnSpans) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSpans.ProtoReflect.Descriptor instead.
 func (*TurnSpans) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{27}
+	return file_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TurnSpans) GetTurn() string {
@@ -3088,7 +3230,7 @@ type Span struct {
 
 func (x *Span) Reset() {
 	*x = Span{}
-	mi := &file_event_proto_msgTypes[28]
+	mi := &file_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3100,7 +3242,7 @@ func (x *Span) String() string {
 func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[28]
+	mi := &file_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3113,7 +3255,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{28}
+	return file_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Span) GetProvenance() Provenance {
@@ -3159,7 +3301,7 @@ type BranchSealed struct {
 
 func (x *BranchSealed) Reset() {
 	*x = BranchSealed{}
-	mi := &file_event_proto_msgTypes[29]
+	mi := &file_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3171,7 +3313,7 @@ func (x *BranchSealed) String() string {
 func (*BranchSealed) ProtoMessage() {}
 
 func (x *BranchSealed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[29]
+	mi := &file_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3184,7 +3326,7 @@ func (x *BranchSealed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BranchSealed.ProtoReflect.Descriptor instead.
 func (*BranchSealed) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{29}
+	return file_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BranchSealed) GetBranch() string {
@@ -3273,7 +3415,7 @@ type SessionSealed struct {
 
 func (x *SessionSealed) Reset() {
 	*x = SessionSealed{}
-	mi := &file_event_proto_msgTypes[30]
+	mi := &file_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3285,7 +3427,7 @@ func (x *SessionSealed) String() string {
 func (*SessionSealed) ProtoMessage() {}
 
 func (x *SessionSealed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[30]
+	mi := &file_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3298,7 +3440,7 @@ func (x *SessionSealed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionSealed.ProtoReflect.Descriptor instead.
 func (*SessionSealed) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{30}
+	return file_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SessionSealed) GetStatus() string {
@@ -3364,7 +3506,7 @@ type Ledger struct {
 
 func (x *Ledger) Reset() {
 	*x = Ledger{}
-	mi := &file_event_proto_msgTypes[31]
+	mi := &file_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3376,7 +3518,7 @@ func (x *Ledger) String() string {
 func (*Ledger) ProtoMessage() {}
 
 func (x *Ledger) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[31]
+	mi := &file_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3389,7 +3531,7 @@ func (x *Ledger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ledger.ProtoReflect.Descriptor instead.
 func (*Ledger) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{31}
+	return file_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Ledger) GetGenerated() uint64 {
@@ -3433,7 +3575,7 @@ type RewardRecorded struct {
 
 func (x *RewardRecorded) Reset() {
 	*x = RewardRecorded{}
-	mi := &file_event_proto_msgTypes[32]
+	mi := &file_event_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3445,7 +3587,7 @@ func (x *RewardRecorded) String() string {
 func (*RewardRecorded) ProtoMessage() {}
 
 func (x *RewardRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[32]
+	mi := &file_event_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3458,7 +3600,7 @@ func (x *RewardRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RewardRecorded.ProtoReflect.Descriptor instead.
 func (*RewardRecorded) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{32}
+	return file_event_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RewardRecorded) GetReward() float64 {
@@ -3510,7 +3652,7 @@ type AnnotationRecorded struct {
 
 func (x *AnnotationRecorded) Reset() {
 	*x = AnnotationRecorded{}
-	mi := &file_event_proto_msgTypes[33]
+	mi := &file_event_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3522,7 +3664,7 @@ func (x *AnnotationRecorded) String() string {
 func (*AnnotationRecorded) ProtoMessage() {}
 
 func (x *AnnotationRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[33]
+	mi := &file_event_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3535,7 +3677,7 @@ func (x *AnnotationRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnotationRecorded.ProtoReflect.Descriptor instead.
 func (*AnnotationRecorded) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{33}
+	return file_event_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AnnotationRecorded) GetName() string {
@@ -3592,7 +3734,7 @@ type TurnLost struct {
 
 func (x *TurnLost) Reset() {
 	*x = TurnLost{}
-	mi := &file_event_proto_msgTypes[34]
+	mi := &file_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3604,7 +3746,7 @@ func (x *TurnLost) String() string {
 func (*TurnLost) ProtoMessage() {}
 
 func (x *TurnLost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[34]
+	mi := &file_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3617,7 +3759,7 @@ func (x *TurnLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnLost.ProtoReflect.Descriptor instead.
 func (*TurnLost) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{34}
+	return file_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TurnLost) GetTurn() string {
@@ -3652,7 +3794,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_event_proto_msgTypes[35]
+	mi := &file_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3664,7 +3806,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[35]
+	mi := &file_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3677,7 +3819,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{35}
+	return file_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Fault) GetReason() string {
@@ -3698,7 +3840,7 @@ var File_event_proto protoreflect.FileDescriptor
 
 const file_event_proto_rawDesc = "" +
 	"\n" +
-	"\vevent.proto\x12\x10turnlog.event.v1\"\x87\a\n" +
+	"\vevent.proto\x12\x10turnlog.event.v1\"\x83\b\n" +
 	"\x05Event\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
@@ -3716,7 +3858,11 @@ const file_event_proto_rawDesc = "" +
 	"\x0esession_closed\x18\x1a \x01(\v2\x1f.turnlog.event.v1.SessionClosedH\x00R\rsessionClosed\x12<\n" +
 	"\n" +
 	"run_opened\x18\x1b \x01(\v2\x1b.turnlog.event.v1.RunOpenedH\x00R\trunOpened\x12K\n" +
-	"\x0fweights_updated\x18\x1c \x01(\v2 .turnlog.event.v1.WeightsUpdatedH\x00R\x0eweightsUpdated\x12Q\n" +
+	"\x0fweights_updated\x18\x1c \x01(\v2 .turnlog.event.v1.WeightsUpdatedH\x00R\x0eweightsUpdated\x12<\n" +
+	"\n" +
+	"run_fenced\x18\x1d \x01(\v2\x1b.turnlog.event.v1.RunFencedH\x00R\trunFenced\x12<\n" +
+	"\n" +
+	"run_served\x18\x1e \x01(\v2\x1b.turnlog.event.v1.RunServedH\x00R\trunServed\x12Q\n" +
 	"\x11trajectory_update\x18( \x01(\v2\".turnlog.event.v1.TrajectoryUpdateH\x00R\x10trajectoryUpdateB\x06\n" +
 	"\x04body\"\xea\x02\n" +
 	"\rSessionOpened\x12\x14\n" +
@@ -3886,7 +4032,13 @@ const file_event_proto_rawDesc = "" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\"?\n" +
 	"\tRunOpened\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\fR\x06policy\x12\x1a\n" +
-	"\bmetadata\x18\x02 \x01(\fR\bmetadata\"@\n" +
+	"\bmetadata\x18\x02 \x01(\fR\bmetadata\"5\n" +
+	"\tRunFenced\x12\x14\n" +
+	"\x05order\x18\x01 \x01(\x03R\x05order\x12\x12\n" +
+	"\x04held\x18\x02 \x01(\bR\x04held\"?\n" +
+	"\tRunServed\x12\x18\n" +
+	"\agateway\x18\x01 \x01(\tR\agateway\x12\x18\n" +
+	"\aserving\x18\x02 \x01(\bR\aserving\"@\n" +
 	"\x0eWeightsUpdated\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x05R\aversion\x12\x14\n" +
 	"\x05label\x18\x02 \x01(\tR\x05label\"u\n" +
@@ -4057,7 +4209,7 @@ func file_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_event_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_event_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_event_proto_goTypes = []any{
 	(Provenance)(0),            // 0: turnlog.event.v1.Provenance
 	(LogprobKind)(0),           // 1: turnlog.event.v1.LogprobKind
@@ -4085,24 +4237,26 @@ var file_event_proto_goTypes = []any{
 	(*Annotated)(nil),          // 23: turnlog.event.v1.Annotated
 	(*SessionClosed)(nil),      // 24: turnlog.event.v1.SessionClosed
 	(*RunOpened)(nil),          // 25: turnlog.event.v1.RunOpened
-	(*WeightsUpdated)(nil),     // 26: turnlog.event.v1.WeightsUpdated
-	(*TrajectoryUpdate)(nil),   // 27: turnlog.event.v1.TrajectoryUpdate
-	(*Input)(nil),              // 28: turnlog.event.v1.Input
-	(*Output)(nil),             // 29: turnlog.event.v1.Output
-	(*SessionStarted)(nil),     // 30: turnlog.event.v1.SessionStarted
-	(*TurnSpans)(nil),          // 31: turnlog.event.v1.TurnSpans
-	(*Span)(nil),               // 32: turnlog.event.v1.Span
-	(*BranchSealed)(nil),       // 33: turnlog.event.v1.BranchSealed
-	(*SessionSealed)(nil),      // 34: turnlog.event.v1.SessionSealed
-	(*Ledger)(nil),             // 35: turnlog.event.v1.Ledger
-	(*RewardRecorded)(nil),     // 36: turnlog.event.v1.RewardRecorded
-	(*AnnotationRecorded)(nil), // 37: turnlog.event.v1.AnnotationRecorded
-	(*TurnLost)(nil),           // 38: turnlog.event.v1.TurnLost
-	(*Fault)(nil),              // 39: turnlog.event.v1.Fault
-	nil,                        // 40: turnlog.event.v1.TurnSpans.MaskedEntry
-	nil,                        // 41: turnlog.event.v1.BranchSealed.ExcludedEntry
-	nil,                        // 42: turnlog.event.v1.Ledger.MaskedEntry
-	nil,                        // 43: turnlog.event.v1.Ledger.LostEntry
+	(*RunFenced)(nil),          // 26: turnlog.event.v1.RunFenced
+	(*RunServed)(nil),          // 27: turnlog.event.v1.RunServed
+	(*WeightsUpdated)(nil),     // 28: turnlog.event.v1.WeightsUpdated
+	(*TrajectoryUpdate)(nil),   // 29: turnlog.event.v1.TrajectoryUpdate
+	(*Input)(nil),              // 30: turnlog.event.v1.Input
+	(*Output)(nil),             // 31: turnlog.event.v1.Output
+	(*SessionStarted)(nil),     // 32: turnlog.event.v1.SessionStarted
+	(*TurnSpans)(nil),          // 33: turnlog.event.v1.TurnSpans
+	(*Span)(nil),               // 34: turnlog.event.v1.Span
+	(*BranchSealed)(nil),       // 35: turnlog.event.v1.BranchSealed
+	(*SessionSealed)(nil),      // 36: turnlog.event.v1.SessionSealed
+	(*Ledger)(nil),             // 37: turnlog.event.v1.Ledger
+	(*RewardRecorded)(nil),     // 38: turnlog.event.v1.RewardRecorded
+	(*AnnotationRecorded)(nil), // 39: turnlog.event.v1.AnnotationRecorded
+	(*TurnLost)(nil),           // 40: turnlog.event.v1.TurnLost
+	(*Fault)(nil),              // 41: turnlog.event.v1.Fault
+	nil,                        // 42: turnlog.event.v1.TurnSpans.MaskedEntry
+	nil,                        // 43: turnlog.event.v1.BranchSealed.ExcludedEntry
+	nil,                        // 44: turnlog.event.v1.Ledger.MaskedEntry
+	nil,                        // 45: turnlog.event.v1.Ledger.LostEntry
 }
 var file_event_proto_depIdxs = []int32{
 	5,  // 0: turnlog.event.v1.Event.session_opened:type_name -> turnlog.event.v1.SessionOpened
@@ -4113,52 +4267,54 @@ var file_event_proto_depIdxs = []int32{
 	23, // 5: turnlog.event.v1.Event.annotated:type_name -> turnlog.event.v1.Annotated
 	24, // 6: turnlog.event.v1.Event.session_closed:type_name -> turnlog.event.v1.SessionClosed
 	25, // 7: turnlog.event.v1.Event.run_opened:type_name -> turnlog.event.v1.RunOpened
-	26, // 8: turnlog.event.v1.Event.weights_updated:type_name -> turnlog.event.v1.WeightsUpdated
-	27, // 9: turnlog.event.v1.Event.trajectory_update:type_name -> turnlog.event.v1.TrajectoryUpdate
-	6,  // 10: turnlog.event.v1.SessionOpened.model_policy:type_name -> turnlog.event.v1.ModelPolicy
-	7,  // 11: turnlog.event.v1.SessionOpened.limits:type_name -> turnlog.event.v1.Limits
-	9,  // 12: turnlog.event.v1.TurnCommitted.base:type_name -> turnlog.event.v1.Base
-	10, // 13: turnlog.event.v1.TurnCommitted.segments:type_name -> turnlog.event.v1.Segment
-	11, // 14: turnlog.event.v1.TurnCommitted.completion:type_name -> turnlog.event.v1.Completion
-	13, // 15: turnlog.event.v1.TurnCommitted.match:type_name -> turnlog.event.v1.Match
-	14, // 16: turnlog.event.v1.TurnCommitted.conversation:type_name -> turnlog.event.v1.Conversation
-	16, // 17: turnlog.event.v1.TurnCommitted.request:type_name -> turnlog.event.v1.Request
-	17, // 18: turnlog.event.v1.TurnCommitted.generation:type_name -> turnlog.event.v1.Generation
-	0,  // 19: turnlog.event.v1.Segment.provenance:type_name -> turnlog.event.v1.Provenance
-	12, // 20: turnlog.event.v1.Completion.versions:type_name -> turnlog.event.v1.VersionSpan
-	1,  // 21: turnlog.event.v1.Completion.logprob_kind:type_name -> turnlog.event.v1.LogprobKind
-	15, // 22: turnlog.event.v1.Conversation.definitions:type_name -> turnlog.event.v1.Definition
-	2,  // 23: turnlog.event.v1.Generation.proof:type_name -> turnlog.event.v1.PromptProof
-	18, // 24: turnlog.event.v1.Generation.attempts:type_name -> turnlog.event.v1.Attempt
-	19, // 25: turnlog.event.v1.Generation.blobs:type_name -> turnlog.event.v1.Blob
-	8,  // 26: turnlog.event.v1.TurnAborted.partial:type_name -> turnlog.event.v1.TurnCommitted
-	28, // 27: turnlog.event.v1.TrajectoryUpdate.input:type_name -> turnlog.event.v1.Input
-	29, // 28: turnlog.event.v1.TrajectoryUpdate.outputs:type_name -> turnlog.event.v1.Output
-	30, // 29: turnlog.event.v1.Output.session_started:type_name -> turnlog.event.v1.SessionStarted
-	31, // 30: turnlog.event.v1.Output.turn_spans:type_name -> turnlog.event.v1.TurnSpans
-	33, // 31: turnlog.event.v1.Output.branch_sealed:type_name -> turnlog.event.v1.BranchSealed
-	34, // 32: turnlog.event.v1.Output.session_sealed:type_name -> turnlog.event.v1.SessionSealed
-	36, // 33: turnlog.event.v1.Output.reward_recorded:type_name -> turnlog.event.v1.RewardRecorded
-	37, // 34: turnlog.event.v1.Output.annotation_recorded:type_name -> turnlog.event.v1.AnnotationRecorded
-	38, // 35: turnlog.event.v1.Output.turn_lost:type_name -> turnlog.event.v1.TurnLost
-	39, // 36: turnlog.event.v1.Output.fault:type_name -> turnlog.event.v1.Fault
-	32, // 37: turnlog.event.v1.TurnSpans.spans:type_name -> turnlog.event.v1.Span
-	3,  // 38: turnlog.event.v1.TurnSpans.grade:type_name -> turnlog.event.v1.Grade
-	1,  // 39: turnlog.event.v1.TurnSpans.logprob_kind:type_name -> turnlog.event.v1.LogprobKind
-	14, // 40: turnlog.event.v1.TurnSpans.conversation:type_name -> turnlog.event.v1.Conversation
-	40, // 41: turnlog.event.v1.TurnSpans.masked:type_name -> turnlog.event.v1.TurnSpans.MaskedEntry
-	19, // 42: turnlog.event.v1.TurnSpans.blobs:type_name -> turnlog.event.v1.Blob
-	0,  // 43: turnlog.event.v1.Span.provenance:type_name -> turnlog.event.v1.Provenance
-	3,  // 44: turnlog.event.v1.BranchSealed.grade:type_name -> turnlog.event.v1.Grade
-	41, // 45: turnlog.event.v1.BranchSealed.excluded:type_name -> turnlog.event.v1.BranchSealed.ExcludedEntry
-	35, // 46: turnlog.event.v1.SessionSealed.ledger:type_name -> turnlog.event.v1.Ledger
-	42, // 47: turnlog.event.v1.Ledger.masked:type_name -> turnlog.event.v1.Ledger.MaskedEntry
-	43, // 48: turnlog.event.v1.Ledger.lost:type_name -> turnlog.event.v1.Ledger.LostEntry
-	49, // [49:49] is the sub-list for method output_type
-	49, // [49:49] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	28, // 8: turnlog.event.v1.Event.weights_updated:type_name -> turnlog.event.v1.WeightsUpdated
+	26, // 9: turnlog.event.v1.Event.run_fenced:type_name -> turnlog.event.v1.RunFenced
+	27, // 10: turnlog.event.v1.Event.run_served:type_name -> turnlog.event.v1.RunServed
+	29, // 11: turnlog.event.v1.Event.trajectory_update:type_name -> turnlog.event.v1.TrajectoryUpdate
+	6,  // 12: turnlog.event.v1.SessionOpened.model_policy:type_name -> turnlog.event.v1.ModelPolicy
+	7,  // 13: turnlog.event.v1.SessionOpened.limits:type_name -> turnlog.event.v1.Limits
+	9,  // 14: turnlog.event.v1.TurnCommitted.base:type_name -> turnlog.event.v1.Base
+	10, // 15: turnlog.event.v1.TurnCommitted.segments:type_name -> turnlog.event.v1.Segment
+	11, // 16: turnlog.event.v1.TurnCommitted.completion:type_name -> turnlog.event.v1.Completion
+	13, // 17: turnlog.event.v1.TurnCommitted.match:type_name -> turnlog.event.v1.Match
+	14, // 18: turnlog.event.v1.TurnCommitted.conversation:type_name -> turnlog.event.v1.Conversation
+	16, // 19: turnlog.event.v1.TurnCommitted.request:type_name -> turnlog.event.v1.Request
+	17, // 20: turnlog.event.v1.TurnCommitted.generation:type_name -> turnlog.event.v1.Generation
+	0,  // 21: turnlog.event.v1.Segment.provenance:type_name -> turnlog.event.v1.Provenance
+	12, // 22: turnlog.event.v1.Completion.versions:type_name -> turnlog.event.v1.VersionSpan
+	1,  // 23: turnlog.event.v1.Completion.logprob_kind:type_name -> turnlog.event.v1.LogprobKind
+	15, // 24: turnlog.event.v1.Conversation.definitions:type_name -> turnlog.event.v1.Definition
+	2,  // 25: turnlog.event.v1.Generation.proof:type_name -> turnlog.event.v1.PromptProof
+	18, // 26: turnlog.event.v1.Generation.attempts:type_name -> turnlog.event.v1.Attempt
+	19, // 27: turnlog.event.v1.Generation.blobs:type_name -> turnlog.event.v1.Blob
+	8,  // 28: turnlog.event.v1.TurnAborted.partial:type_name -> turnlog.event.v1.TurnCommitted
+	30, // 29: turnlog.event.v1.TrajectoryUpdate.input:type_name -> turnlog.event.v1.Input
+	31, // 30: turnlog.event.v1.TrajectoryUpdate.outputs:type_name -> turnlog.event.v1.Output
+	32, // 31: turnlog.event.v1.Output.session_started:type_name -> turnlog.event.v1.SessionStarted
+	33, // 32: turnlog.event.v1.Output.turn_spans:type_name -> turnlog.event.v1.TurnSpans
+	35, // 33: turnlog.event.v1.Output.branch_sealed:type_name -> turnlog.event.v1.BranchSealed
+	36, // 34: turnlog.event.v1.Output.session_sealed:type_name -> turnlog.event.v1.SessionSealed
+	38, // 35: turnlog.event.v1.Output.reward_recorded:type_name -> turnlog.event.v1.RewardRecorded
+	39, // 36: turnlog.event.v1.Output.annotation_recorded:type_name -> turnlog.event.v1.AnnotationRecorded
+	40, // 37: turnlog.event.v1.Output.turn_lost:type_name -> turnlog.event.v1.TurnLost
+	41, // 38: turnlog.event.v1.Output.fault:type_name -> turnlog.event.v1.Fault
+	34, // 39: turnlog.event.v1.TurnSpans.spans:type_name -> turnlog.event.v1.Span
+	3,  // 40: turnlog.event.v1.TurnSpans.grade:type_name -> turnlog.event.v1.Grade
+	1,  // 41: turnlog.event.v1.TurnSpans.logprob_kind:type_name -> turnlog.event.v1.LogprobKind
+	14, // 42: turnlog.event.v1.TurnSpans.conversation:type_name -> turnlog.event.v1.Conversation
+	42, // 43: turnlog.event.v1.TurnSpans.masked:type_name -> turnlog.event.v1.TurnSpans.MaskedEntry
+	19, // 44: turnlog.event.v1.TurnSpans.blobs:type_name -> turnlog.event.v1.Blob
+	0,  // 45: turnlog.event.v1.Span.provenance:type_name -> turnlog.event.v1.Provenance
+	3,  // 46: turnlog.event.v1.BranchSealed.grade:type_name -> turnlog.event.v1.Grade
+	43, // 47: turnlog.event.v1.BranchSealed.excluded:type_name -> turnlog.event.v1.BranchSealed.ExcludedEntry
+	37, // 48: turnlog.event.v1.SessionSealed.ledger:type_name -> turnlog.event.v1.Ledger
+	44, // 49: turnlog.event.v1.Ledger.masked:type_name -> turnlog.event.v1.Ledger.MaskedEntry
+	45, // 50: turnlog.event.v1.Ledger.lost:type_name -> turnlog.event.v1.Ledger.LostEntry
+	51, // [51:51] is the sub-list for method output_type
+	51, // [51:51] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_event_proto_init() }
@@ -4176,9 +4332,11 @@ func file_event_proto_init() {
 		(*Event_SessionClosed)(nil),
 		(*Event_RunOpened)(nil),
 		(*Event_WeightsUpdated)(nil),
+		(*Event_RunFenced)(nil),
+		(*Event_RunServed)(nil),
 		(*Event_TrajectoryUpdate)(nil),
 	}
-	file_event_proto_msgTypes[25].OneofWrappers = []any{
+	file_event_proto_msgTypes[27].OneofWrappers = []any{
 		(*Output_SessionStarted)(nil),
 		(*Output_TurnSpans)(nil),
 		(*Output_BranchSealed)(nil),
@@ -4194,7 +4352,7 @@ func file_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_proto_rawDesc), len(file_event_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   40,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -25,7 +25,7 @@ const golden = "testdata/v1"
 var kinds = []event.Kind{
 	event.KindSessionOpened, event.KindTurnCommitted, event.KindTurnAborted, event.KindDeliveryFailed,
 	event.KindRewardAssigned, event.KindAnnotated, event.KindSessionClosed, event.KindRunOpened,
-	event.KindWeightsUpdated, event.KindTrajectoryUpdate,
+	event.KindWeightsUpdated, event.KindRunFenced, event.KindRunServed, event.KindTrajectoryUpdate,
 }
 
 func TestEventsOfVersionOneAreReadForEver(t *testing.T) {

@@ -81,7 +81,7 @@ func (w *world) gateway() *gateway.Gateway {
 	require.NoError(w.t, err)
 	m.Pool = w.engine
 	g, err := gateway.New(gateway.Default(), gateway.Deps{
-		Journal: w.faulty, Models: gateway.NewModels(&m), Keys: gateway.NewKeys([]byte("seed"), "admin"), NewID: w.newID,
+		Journal: w.faulty, Models: gateway.NewModels(&m), Keys: gateway.NewKeys([]byte("seed"), "admin"), NewID: w.newID, Process: fmt.Sprint("gateway-", len(w.made)),
 	})
 	require.NoError(w.t, err)
 	w.made = append(w.made, g)

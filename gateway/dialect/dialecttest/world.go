@@ -103,6 +103,11 @@ func New(tb testing.TB, o Options) *World {
 		Now: now, NewID: func() string { return fmt.Sprintf("%04d", ids.Add(1)) },
 	})
 	require.NoError(tb, err)
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // nobody is left to wait for
+		w.Gateway.Shutdown(ctx)
+	})
 	opened, err := w.Gateway.Open(tb.Context(), gateway.OpenRequest{Session: Session, Opened: &event.SessionOpened{
 		ModelPolicy: &event.ModelPolicy{Buffered: o.Buffered},
 	}})
