@@ -36,6 +36,9 @@ type Request struct {
 	// Sampling is a JSON object; see ParseSampling.
 	Sampling []byte
 	Grammar  *engine.Grammar
+	// Likeliest is how many of the likeliest tokens the answer names for each of
+	// its own; the log has none of them.
+	Likeliest int
 	// ToolChoice counts where there are tools.
 	ToolChoice ToolChoice
 	// Kwargs is a JSON object for the template; nil is none.
@@ -82,6 +85,9 @@ type Answer struct {
 	PromptTokens, CachedTokens, CompletionTokens int
 	IDs                                          []uint32
 	Logprobs                                     []float32
+	// Likeliest are as many as IDs, or none: where nobody asked, or the answer was
+	// committed before.
+	Likeliest [][]engine.Candidate
 	// Tokens returns the bytes of an id.
 	Tokens func(id uint32) []byte
 	// Repeated says that the answer was committed before, for the same request.
@@ -187,6 +193,7 @@ type turn struct {
 
 	completion []uint32
 	logprobs   []float32
+	likeliest  [][]engine.Candidate
 	reordered  bool // the client sent results out of order
 	released   bool // the client has seen something of the answer
 	sent       time.Time
@@ -218,6 +225,10 @@ func (g *Gateway) plan(ctx context.Context, s *session.Session, req Request) (*t
 	}
 	if err := t.constrain(); err != nil {
 		return nil, err
+	}
+	if req.Likeliest > 0 && t.model.Wire != IDs {
+		return nil, Invalidf("top_logprobs", "top_logprobs: the model %q is served by an engine that parses its answers itself, "+
+			"which does not name the likeliest tokens by their ids; leave it out", t.model.Name)
 	}
 	t.buffered = policy.GetBuffered()
 	return t, t.sampling(policy)
@@ -419,6 +430,9 @@ func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer,
 	if generated.Logprobs != nil {
 		t.logprobs = generated.Logprobs
 	}
+	if generated.Likeliest != nil {
+		t.likeliest = generated.Likeliest
+	}
 	answer := t.answer(reply, generated)
 	committed := t.committed(reply, answer, generated)
 	t.g.deps.Fault("turn.before_append")
@@ -468,6 +482,7 @@ func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (poo
 	emit := func(c engine.Chunk) error {
 		t.completion = append(t.completion, c.IDs...)
 		t.logprobs = append(t.logprobs, c.Logprobs...)
+		t.likeliest = append(t.likeliest, c.Likeliest...)
 		for _, d := range t.push(c) {
 			d = t.stops.pass(d)
 			t.released = t.released || early != nil && mayLeave(d)
@@ -490,6 +505,7 @@ func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (poo
 	}
 	t.begin()
 	req := t.model.request(t.id, t.req.Session, t.ids, t.params, t.grammar)
+	req.Likeliest = t.req.Likeliest
 	if t.model.Wire == IDs {
 		req.Sampling.Stop = nil // see stops
 	} else {
@@ -516,7 +532,7 @@ func (t *turn) reply(finishReason string, generated pool.Result) (parse.Reply, [
 
 // begin forgets what was sampled so far.
 func (t *turn) begin() {
-	t.completion, t.logprobs = nil, nil
+	t.completion, t.logprobs, t.likeliest = nil, nil, nil
 	t.stops = stops{texts: t.params.Stop}
 	t.parser, t.text = nil, textReply{}
 	if t.model.Wire == IDs {
@@ -634,7 +650,7 @@ func (t *turn) answer(r parse.Reply, generated pool.Result) *Answer {
 	return &Answer{
 		Turn: t.id, Message: m, FinishReason: finish, MatchedStop: generated.MatchedStop, Model: t.model.Name,
 		PromptTokens: prompt, CachedTokens: max(0, min(generated.CachedTokens, prompt)), CompletionTokens: completion,
-		IDs: t.completion, Logprobs: t.logprobs,
+		IDs: t.completion, Logprobs: t.logprobs, Likeliest: t.likeliest,
 		Tokens: t.model.bytes,
 	}
 }

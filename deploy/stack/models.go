@@ -48,7 +48,7 @@ func (s *Stack) models(ctx context.Context, g *group, m *metrics) (*gateway.Mode
 
 func (s *Stack) model(ctx context.Context, g *group, m *metrics, c config.Model) (*gateway.Model, error) {
 	out := &gateway.Model{
-		Name: c.Name, Aliases: c.Aliases,
+		Name: c.Name, Aliases: c.Aliases, Created: time.Now().Unix(),
 		SamplingDefault: []byte(c.Sampling.Default), SamplingOverride: []byte(c.Sampling.Override),
 	}
 	switch {

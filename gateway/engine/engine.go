@@ -70,6 +70,10 @@ type Request struct {
 	Sampling Sampling
 	// Grammar constrains the answer; nil is none.
 	Grammar *Grammar
+	// Likeliest is how many of the likeliest tokens are asked for at each place of
+	// the answer, the sampled one among them or not: for who asked only, the log
+	// has none. Not with Text.
+	Likeliest int
 	// RoutedFrom asks for routed experts from this position on; -1 for none.
 	RoutedFrom int
 }
@@ -114,9 +118,17 @@ type Chunk struct {
 	IDs []uint32
 	// Logprobs are as many as IDs, or none at all; see Report.Logprobs.
 	Logprobs []float32
+	// Likeliest are as many as IDs, or none at all; see Report.Likeliest.
+	Likeliest [][]Candidate
 	// Text and Reasoning are parts of the answer's text, from engines that
 	// return no ids. Calls of tools are in Report.Message only.
 	Text, Reasoning string
+}
+
+// Candidate is a token that could have been sampled.
+type Candidate struct {
+	ID      uint32
+	Logprob float32
 }
 
 // Report is what an engine says at the end.
@@ -140,8 +152,9 @@ type Report struct {
 	// engines that parse it themselves; nil from all others.
 	Message []byte
 	// Logprobs, if any, are those of all ids, in place of what the chunks had:
-	// some became known only afterwards.
-	Logprobs []float32
+	// some became known only afterwards. So are Likeliest.
+	Logprobs  []float32
+	Likeliest [][]Candidate
 	// Discarded are ids that were sampled and are not part of the answer; see
 	// llamacpp.
 	Discarded []uint32

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/gateway/dialect/dialecttest"
+	"turnlog.dev/gateway/engine"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/tree"
 )
@@ -93,6 +94,13 @@ func TestSessionsInheritWhatTheirRunSays(t *testing.T) {
 	require.JSONEq(t, `{"max_tokens":7}`, string(all.GetModelPolicy().GetSamplingOverride()))
 	require.EqualValues(t, 3, all.GetLimits().GetTurns())
 	require.EqualValues(t, 1000, all.GetLimits().GetTokens())
+
+	// Buffered: a failure in the middle of an answer is the run's secret.
+	w.Engine.Say(dialecttest.Reply{Text: "half an answer", Err: &engine.Error{Class: engine.Failed}}, dialecttest.Reply{Text: "whole"})
+	whole := admin(w, t, http.MethodPost, "/sessions/plain/v1/chat/completions", `{"stream":true,"messages":[{"role":"user","content":"hi"}]}`)
+	require.Equal(t, http.StatusOK, whole.Status, whole.Body)
+	require.NotContains(t, whole.Body, "half")
+	require.Contains(t, whole.Body, `"content":"whole"`)
 
 	own := opened("own", `,"sampling":{"default":{"top_p":0.1}},"limits":{"turns":9}`)
 	require.JSONEq(t, `{"temperature":0.5,"top_p":0.1}`, string(own.GetModelPolicy().GetSamplingDefault()))

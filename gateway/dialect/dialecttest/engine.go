@@ -113,11 +113,24 @@ func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(eng
 		ids = append(ids, req.Sampling.StopTokens[0])
 	}
 	for _, id := range ids {
-		if err := emit(engine.Chunk{IDs: []uint32{id}, Logprobs: []float32{-0.5}}); err != nil {
+		c := engine.Chunk{IDs: []uint32{id}, Logprobs: []float32{-0.5}}
+		if req.Likeliest > 0 {
+			c.Likeliest = [][]engine.Candidate{likeliest(id, req.Likeliest)}
+		}
+		if err := emit(c); err != nil {
 			return report, err
 		}
 	}
 	return report, reply.Err
+}
+
+// likeliest begins with the sampled token; the others are those that follow it in
+// the vocabulary.
+func likeliest(id uint32, n int) (list []engine.Candidate) {
+	for k := range n {
+		list = append(list, engine.Candidate{ID: id + uint32(k), Logprob: -0.5 - float32(k)})
+	}
+	return list
 }
 
 // byteID is the token of a single byte, which a byte-level vocabulary has.

@@ -86,7 +86,9 @@ func TestATurnIsNamedInTheHeader(t *testing.T) {
 func TestAModelIsShownByItsName(t *testing.T) {
 	w := dialecttest.New(t, dialecttest.Options{OneName: true})
 	r := w.Do(t.Context(), http.MethodGet, "/v1/models/demo", "")
-	require.Contains(t, r.Body, `"id":"demo","object":"model"`)
+	require.Contains(t, r.Body, `"id":"demo","object":"model","created":1767323045,`)
+	r = w.Do(t.Context(), http.MethodGet, "/v1/models/demo", "", "anthropic-version: 2023-06-01")
+	require.Contains(t, r.Body, `"created_at":"2026-01-02T03:04:05Z"`)
 	r = w.Do(t.Context(), http.MethodGet, "/v1/models/some/other", "")
 	require.Equal(t, http.StatusNotFound, r.Status)
 	require.Contains(t, r.Body, `the model \"some/other\" does not exist`)

@@ -2,6 +2,7 @@ package openaichat_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"turnlog.dev/gateway/dialect/dialecttest"
 	"turnlog.dev/gateway/dialect/openaichat"
 	"turnlog.dev/gateway/engine"
+	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/rawjson"
 	"turnlog.dev/schema/tree"
 	"turnlog.dev/tokenizer/demo"
@@ -88,7 +90,9 @@ func TestBadInputIsRefusedInOpenAIsShapeAndLeavesNoTurn(t *testing.T) {
 		"function_call":          {`{"messages":[{"role":"assistant","function_call":{"name":"f","arguments":""}},{"role":"user","content":"x"}]}`, "messages[0].function_call"},
 		"logit_bias":             {`{"logit_bias":{"x":2},` + user + `}`, "logit_bias"},
 		"functions":              {`{"functions":[{"name":"f"}],` + user + `}`, "functions"},
-		"top_logprobs":           {`{"logprobs":true,"top_logprobs":3,` + user + `}`, "top_logprobs"},
+		"top_logprobs too high":  {`{"logprobs":true,"top_logprobs":21,` + user + `}`, "top_logprobs"},
+		"top_logprobs broken":    {`{"logprobs":true,"top_logprobs":"3",` + user + `}`, "top_logprobs"},
+		"top without logprobs":   {`{"top_logprobs":3,` + user + `}`, "top_logprobs"},
 		"unknown format":         {`{"response_format":{"type":"xml"},` + user + `}`, "response_format"},
 		"schema without schema":  {`{"response_format":{"type":"json_schema","json_schema":{"name":"x"}},` + user + `}`, "response_format.json_schema.schema"},
 		"template args a string": {`{"chat_template_kwargs":"x",` + user + `}`, "chat_template_kwargs"},
@@ -327,4 +331,62 @@ func TestSilenceIsFilledWithComments(t *testing.T) {
 		require.Equal(t, 3, strings.Count(r.Body, ": ping\n\n"), r.Body)
 		require.Contains(t, r.Body, "late")
 	})
+}
+
+// The likeliest tokens are for who asked: the log has the sampled ones alone.
+func TestTheLikeliestTokensAreShownAndNotRecorded(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{})
+	for i, body := range []string{
+		`{"logprobs":true,"top_logprobs":2,"messages":[{"role":"user","content":"a"}]}`,
+		`{"logprobs":true,"top_logprobs":2,"stream":true,"messages":[{"role":"user","content":"b"}]}`,
+		`{"logprobs":true,"top_logprobs":0,"messages":[{"role":"user","content":"c"}]}`,
+		`{"logprobs":true,"messages":[{"role":"user","content":"d"}]}`,
+	} {
+		w.Engine.Say(dialecttest.Reply{Text: "é", Spelled: true})
+		r := w.Post(path, body)
+		require.Equal(t, http.StatusOK, r.Status, r.Body)
+		raw := []byte(r.Body)
+		if i == 1 {
+			lines := strings.Split(strings.TrimSpace(r.Body), "\n\n")
+			raw = []byte(strings.TrimPrefix(lines[len(lines)-2], "data: "))
+		}
+		var got struct {
+			Choices []struct {
+				Logprobs struct {
+					Content []shown `json:"content"`
+				} `json:"logprobs"`
+			} `json:"choices"`
+		}
+		require.NoError(t, json.Unmarshal(raw, &got))
+		content := got.Choices[0].Logprobs.Content
+		var recorded *event.Completion
+		w.Tree(func(tr *tree.Tree) { recorded = tr.Turns[i].Committed.GetCompletion() })
+		ids := event.IDs(nil, recorded.GetIds())
+		require.Len(t, ids, 3, "two bytes and the end")
+		require.Len(t, content, 3)
+		// The two bytes are no character each; together they are.
+		require.Equal(t, []int{0xc3}, content[0].Bytes)
+		require.Equal(t, []int{0xa9}, content[1].Bytes)
+		require.Equal(t, "\ufffd", content[0].Token)
+		asked := []int{2, 2, 0, 0}[i]
+		require.Equal(t, asked, w.Engine.Requests()[i].Likeliest)
+		for _, c := range content {
+			require.EqualValues(t, -0.5, c.Logprob)
+			require.Len(t, c.Top, asked)
+			if asked > 0 {
+				require.Equal(t, c.Bytes, c.Top[0].Bytes)
+				require.EqualValues(t, -0.5, c.Top[0].Logprob)
+				require.NotEqual(t, c.Bytes, c.Top[1].Bytes)
+				require.EqualValues(t, -1.5, c.Top[1].Logprob)
+			}
+		}
+	}
+}
+
+// shown is a token in OpenAI's logprobs.
+type shown struct {
+	Token   string  `json:"token"`
+	Logprob float32 `json:"logprob"`
+	Bytes   []int   `json:"bytes"`
+	Top     []shown `json:"top_logprobs"`
 }

@@ -23,6 +23,9 @@ const Name = "openai_chat"
 // MaxChoices bounds n, as OpenAI does.
 const MaxChoices = 128
 
+// MaxTop bounds top_logprobs, as OpenAI does.
+const MaxTop = 20
+
 // Options are the parts of a request that shape the answer's form only.
 type Options struct {
 	Stream       bool
@@ -103,7 +106,7 @@ func (r *request) member(k string, v []byte) (err error) {
 	case "logprobs":
 		r.opt.Logprobs, err = dialect.Bool(k, v)
 	case "top_logprobs":
-		err = TopLogprobs(k, v)
+		r.Req.Likeliest, err = decodeTop(v)
 	case "n":
 		r.opt.N, err = decodeN(v)
 	case "response_format":
@@ -125,6 +128,9 @@ func (r *request) member(k string, v []byte) (err error) {
 func (r *request) finish() error {
 	if len(r.messages) == 0 {
 		return gateway.Invalidf("messages", "messages must be an array of at least one message")
+	}
+	if r.Req.Likeliest > 0 && !r.opt.Logprobs {
+		return gateway.Invalidf("top_logprobs", "top_logprobs is for an answer with logprobs; set logprobs to true")
 	}
 	return r.Finish(r.messages)
 }
@@ -192,13 +198,15 @@ func Parallel(param string, raw []byte, c *dialect.Choice) error {
 	return err
 }
 
-// TopLogprobs refuses what no engine is asked for.
-func TopLogprobs(param string, raw []byte) error {
-	if dialect.IsNull(raw) || string(bytes.TrimSpace(raw)) == "0" {
-		return nil
+func decodeTop(raw []byte) (int, error) {
+	if dialect.IsNull(raw) {
+		return 0, nil
 	}
-	return gateway.Invalidf(param, "top_logprobs above 0 is not supported: engines are asked for the sampled tokens only; "+
-		"use logprobs of chat completions, without it")
+	n, err := strconv.Atoi(string(bytes.TrimSpace(raw)))
+	if err != nil || n < 0 || n > MaxTop {
+		return 0, gateway.Invalidf("top_logprobs", "top_logprobs must be an integer from 0 to %d", MaxTop)
+	}
+	return n, nil
 }
 
 // toolName is the name in a tool or a choice: beside its type, or in the member

@@ -95,32 +95,50 @@ func appendUsage(dst []byte, answers []*gateway.Answer) []byte {
 	return append(dst, "}}"...)
 }
 
-// appendLogprobs appends the sampled tokens with their logprobs. A token's text
-// is a view: bytes that are no character are shown as U+FFFD, and in full in
-// "bytes".
+// appendLogprobs appends the sampled tokens with their logprobs, and the likeliest
+// ones where they were asked for; null where no logprob is known.
 func appendLogprobs(dst []byte, a *gateway.Answer) []byte {
+	if len(a.Logprobs) == 0 {
+		return append(dst, "null"...)
+	}
 	dst = append(dst, `{"content":[`...)
 	for i := range min(len(a.IDs), len(a.Logprobs)) {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		b := a.Tokens(a.IDs[i])
-		text := string(b)
-		if !utf8.Valid(b) {
-			text = string([]rune(text))
-		}
-		dst = rawjson.AppendText(append(dst, `{"token":`...), text)
-		dst = appendFloat(append(dst, `,"logprob":`...), a.Logprobs[i])
-		dst = append(dst, `,"bytes":[`...)
-		for j, c := range b {
-			if j > 0 {
-				dst = append(dst, ',')
+		dst = appendToken(append(dst, '{'), a, a.IDs[i], a.Logprobs[i])
+		dst = append(dst, `,"top_logprobs":[`...)
+		if i < len(a.Likeliest) {
+			for j, c := range a.Likeliest[i] {
+				if j > 0 {
+					dst = append(dst, ',')
+				}
+				dst = append(appendToken(append(dst, '{'), a, c.ID, c.Logprob), '}')
 			}
-			dst = strconv.AppendUint(dst, uint64(c), 10)
 		}
-		dst = append(dst, `],"top_logprobs":[]}`...)
+		dst = append(dst, "]}"...)
 	}
 	return append(dst, "]}"...)
+}
+
+// appendToken appends the members of a token. Its text is a view: bytes that are
+// no character are shown as U+FFFD, and in full in "bytes".
+func appendToken(dst []byte, a *gateway.Answer, id uint32, logprob float32) []byte {
+	b := a.Tokens(id)
+	text := string(b)
+	if !utf8.Valid(b) {
+		text = string([]rune(text))
+	}
+	dst = rawjson.AppendText(append(dst, `"token":`...), text)
+	dst = appendFloat(append(dst, `,"logprob":`...), logprob)
+	dst = append(dst, `,"bytes":[`...)
+	for j, c := range b {
+		if j > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendUint(dst, uint64(c), 10)
+	}
+	return append(dst, ']')
 }
 
 // appendFloat appends a float32 so that reading it back gives the same bits.

@@ -189,6 +189,9 @@ func (in *input) call(at string, raw []byte, custom bool) error {
 		Name:      in.opt.tools.modelName(rawjson.Text(v[1]), rawjson.Text(v[2])),
 		Arguments: rawjson.Text(v[3]),
 	}
+	if rawjson.KindOf(v[3]) == rawjson.Object {
+		c.Arguments = string(v[3]) // some clients send the object itself
+	}
 	if custom {
 		c.Arguments = dialect.CustomArguments(rawjson.Text(v[4]))
 	}

@@ -142,7 +142,9 @@ func (r *request) member(k string, v []byte) (err error) {
 			r.Req.Grammar, err = decodeFormat(format)
 		}
 	case "top_logprobs":
-		err = openaichat.TopLogprobs(k, v)
+		if !dialect.IsNull(v) && string(bytes.TrimSpace(v)) != "0" {
+			err = gateway.Invalidf(k, "%s is not supported here; use chat completions, which have it", k)
+		}
 	case "include":
 		for e := range rawjson.Elements(v) {
 			if rawjson.Text(e) == "message.output_text.logprobs" {

@@ -77,6 +77,7 @@ func Run(t *testing.T, tok tokenizer.Tokenizer, a Adapter) {
 		"no server is unreachable":                               s.nobody,
 		"a prompt beyond the context is too long":                s.tooLong,
 		"versions tile the answer":                               s.versions,
+		"the likeliest tokens come for who asks for them":        s.likeliest,
 		"cached tokens are reported":                             s.cached,
 		"requests do not mix":                                    s.concurrent,
 		"a check says what the engine is":                        s.check,
@@ -135,11 +136,14 @@ type got struct {
 	ids      []uint32
 	logprobs []float32
 	chunks   int
+	// likeliest are those that came with their ids.
+	likeliest [][]engine.Candidate
 }
 
 func (g *got) emit(c engine.Chunk) error {
 	g.ids = append(g.ids, c.IDs...)
 	g.logprobs = append(g.logprobs, c.Logprobs...)
+	g.likeliest = append(g.likeliest, c.Likeliest...)
 	for range len(c.IDs) - len(c.Logprobs) {
 		g.logprobs = append(g.logprobs, later)
 	}
@@ -156,7 +160,39 @@ func (g *got) generate(t *testing.T, e engine.Engine, req engine.Request) (engin
 	if report.Logprobs != nil {
 		g.logprobs = report.Logprobs
 	}
+	if report.Likeliest != nil {
+		g.likeliest = report.Likeliest
+	}
 	return report, err
+}
+
+func (s *suite) likeliest(t *testing.T) {
+	if s.Parses {
+		return // nobody asks with Text
+	}
+	for _, chunk := range []int{1, 5} {
+		m, srv := s.start(t, func(mock.Request) mock.Reply { return mock.Say(words) },
+			func(c *mock.Config) { c.ChunkTokens = chunk })
+		e := s.dial(t, srv.URL)
+		for i, n := range []int{0, 1, 3, 20} {
+			var g got
+			req := s.request("please" + strings.Repeat(" x", i))
+			req.Likeliest = n
+			_, err := g.generate(t, e, req)
+			require.NoError(t, err)
+			sampled := m.Journal().All()[i]
+			require.Equal(t, sampled.Completion, g.ids)
+			require.Equal(t, sampled.Logprobs, g.logprobs)
+			if n == 0 {
+				require.Empty(t, g.likeliest)
+				continue
+			}
+			require.Len(t, g.likeliest, len(g.ids))
+			for k, id := range g.ids {
+				require.Equal(t, m.Likeliest(id, g.logprobs[k], n), g.likeliest[k])
+			}
+		}
+	}
 }
 
 // isPrefix checks that what arrived is the beginning of what was sampled.

@@ -68,7 +68,7 @@ func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(eng
 		err = e.rest(ctx, req, a)
 	}
 	if err == nil && a.missing && a.Report.FinishReason != "" {
-		a.Report.Logprobs, err = e.complete(ctx, &req, a)
+		a.Report.Logprobs, a.Report.Likeliest, err = e.complete(ctx, &req, a)
 	}
 	if err == nil {
 		err = a.Finish()
@@ -114,7 +114,7 @@ func body(req *engine.Request, stream bool) ([]byte, error) {
 	}
 	o.Bool("stream", stream)
 	o.Bool("return_tokens", true)
-	o.Int("n_probs", 1)
+	o.Int("n_probs", int64(max(1, req.Likeliest)))
 	o.Bool("cache_prompt", true)
 	return o.End(), nil
 }

@@ -73,10 +73,10 @@ func TestALogprobIsLaidOnlyWhereItsPlaceIsCertain(t *testing.T) {
 		"equal ones far apart": {[]uint32{7, 1, 7, 2}, []uint32{7, 2}, []int{0, 1, 2}},
 		"another token":        {[]uint32{1, 2}, []uint32{9}, []int{0, 1}},
 	} {
-		out := make([]float32, len(c.ids))
+		out := make([]score, len(c.ids))
 		var scored []score
 		for _, id := range c.scored {
-			scored = append(scored, score{id, -float32(id)})
+			scored = append(scored, score{id: id, logprob: -float32(id)})
 		}
 		require.Equal(t, c.missing, align(out, c.ids, scored), name)
 	}

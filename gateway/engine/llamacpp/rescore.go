@@ -19,35 +19,39 @@ const (
 	topFirst = 64
 )
 
-// complete returns one logprob for each token of the answer, or none at all.
-func (e *Engine) complete(ctx context.Context, req *engine.Request, a *answer) ([]float32, error) {
-	out := make([]float32, len(a.ids))
+// complete returns one logprob for each token of the answer, or none at all; and
+// the likeliest tokens, where they were asked for.
+func (e *Engine) complete(ctx context.Context, req *engine.Request, a *answer) (logprobs []float32, likeliest [][]engine.Candidate, err error) {
+	out := make([]score, len(a.ids))
 	missing := align(out, a.ids, a.scored)
-	if len(missing) == 0 {
-		return out, nil
-	}
-	if len(a.scored) == 0 || len(a.scored) > len(a.ids) {
-		return nil, wire.Broken("%d logprobs came with %d tokens", len(a.scored), len(a.ids))
-	}
-	if len(missing) > maxRescored || e.vocab.Load() == 0 {
-		return nil, nil
+	if len(missing) > 0 {
+		if len(a.scored) == 0 || len(a.scored) > len(a.ids) {
+			return nil, nil, wire.Broken("%d logprobs came with %d tokens", len(a.scored), len(a.ids))
+		}
+		if len(missing) > maxRescored || e.vocab.Load() == 0 {
+			return nil, nil, nil
+		}
 	}
 	sequence := append(append(make([]uint32, 0, len(req.Prompt)+len(a.ids)), req.Prompt...), a.ids...)
 	for _, i := range missing {
 		at := len(req.Prompt) + i
-		f, err := e.rescore(ctx, sequence[:at], sequence[at])
-		if err != nil {
-			return nil, err
+		if out[i], err = e.rescore(ctx, sequence[:at], sequence[at]); err != nil {
+			return nil, nil, err
 		}
-		out[i] = f
 	}
-	return out, nil
+	for _, s := range out {
+		logprobs = append(logprobs, s.logprob)
+		if req.Likeliest > 0 {
+			likeliest = append(likeliest, wire.Likeliest(s.likeliest, req.Likeliest))
+		}
+	}
+	return logprobs, likeliest, nil
 }
 
 // align lays the logprobs that came on the tokens, in order, and returns the
 // positions that none is certain of. A logprob is certain where the leftmost
 // and the rightmost way to fit all of them agree.
-func align(out []float32, ids []uint32, scored []score) (missing []int) {
+func align(out []score, ids []uint32, scored []score) (missing []int) {
 	left, ok := fit(ids, scored)
 	if !ok {
 		left = nil
@@ -65,7 +69,7 @@ func align(out []float32, ids []uint32, scored []score) (missing []int) {
 			at++
 		}
 		if at < len(left) && left[at] == i && right[at] == i {
-			out[i] = scored[at].logprob
+			out[i] = scored[at]
 			continue
 		}
 		missing = append(missing, i)
@@ -86,7 +90,7 @@ func fit(ids []uint32, scored []score) ([]int, bool) {
 
 // rescore asks for the logprob of id after prefix. A bias forces the end token,
 // which does not change the logprobs that are listed.
-func (e *Engine) rescore(ctx context.Context, prefix []uint32, id uint32) (float32, error) {
+func (e *Engine) rescore(ctx context.Context, prefix []uint32, id uint32) (score, error) {
 	for _, top := range []int64{topFirst, e.vocab.Load()} {
 		o := wire.NewObject(nil)
 		o.IDs("prompt", prefix)
@@ -96,24 +100,21 @@ func (e *Engine) rescore(ctx context.Context, prefix []uint32, id uint32) (float
 		o.Raw("logit_bias", fmt.Appendf(nil, "[[%d,1e4]]", e.eos.Load()))
 		data, err := e.wire.Call(ctx, http.MethodPost, "/completion", o.End())
 		if err != nil {
-			return 0, err
+			return score{}, err
 		}
 		list, _ := rawjson.Get(data, "completion_probabilities")
 		for entry := range rawjson.Elements(list) {
 			tops, _ := rawjson.Get(entry, "top_logprobs")
-			for t := range rawjson.Elements(tops) {
-				raw, _ := rawjson.Get(t, "id")
-				if got, err := wire.ID(raw); err != nil || got != id {
-					continue
+			listed, err := candidates(tops)
+			if err != nil {
+				return score{}, wire.Broken("a logprob that was asked for again: %v", err)
+			}
+			for _, c := range listed {
+				if c.ID == id {
+					return score{id: id, logprob: c.Logprob, likeliest: listed}, nil
 				}
-				raw, _ = rawjson.Get(t, "logprob")
-				f, err := wire.Logprob(raw)
-				if err != nil {
-					return 0, wire.Broken("a logprob that was asked for again: %v", err)
-				}
-				return f, nil
 			}
 		}
 	}
-	return 0, wire.Broken("the server does not list the logprob of token %d", id)
+	return score{}, wire.Broken("the server does not list the logprob of token %d", id)
 }

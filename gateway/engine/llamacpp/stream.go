@@ -33,6 +33,8 @@ type answer struct {
 type score struct {
 	id      uint32
 	logprob float32
+	// likeliest are the likeliest tokens at its place, as many as were asked for.
+	likeliest []engine.Candidate
 }
 
 // said is one event of a stream, or a whole answer.
@@ -95,6 +97,8 @@ func scores(raw []byte) (out []score, err error) {
 					err = wire.ErrNotFinite
 				}
 				seen = true
+			case "top_logprobs":
+				s.likeliest, err = candidates(v)
 			}
 			if err != nil {
 				return out, fmt.Errorf("entry %d: %w", len(out), err)
@@ -106,6 +110,23 @@ func scores(raw []byte) (out []score, err error) {
 		out = append(out, s)
 	}
 	return out, nil
+}
+
+// candidates reads a list of tokens with their logprobs.
+func candidates(raw []byte) (list []engine.Candidate, err error) {
+	for e := range rawjson.Elements(raw) {
+		id, _ := rawjson.Get(e, "id")
+		logprob, _ := rawjson.Get(e, "logprob")
+		var c engine.Candidate
+		if c.ID, err = wire.ID(id); err != nil {
+			return nil, err
+		}
+		if f, err := wire.Logprob(logprob); err == nil && f > -math.MaxFloat32 {
+			c.Logprob = f
+			list = append(list, c)
+		}
+	}
+	return list, nil
 }
 
 // errAmbiguous: tokens were left out of a stream, and the bytes do not tell
@@ -197,6 +218,9 @@ func (a *answer) event(ev said) error {
 				return wire.Broken("the logprob of token %d is of another token", len(a.ids)+i)
 			}
 			c.Logprobs = append(c.Logprobs, s.logprob)
+			if n := a.Request().Likeliest; n > 0 {
+				c.Likeliest = append(c.Likeliest, wire.Likeliest(s.likeliest, n))
+			}
 		}
 	} else {
 		a.missing = true
@@ -217,6 +241,9 @@ func (a *answer) take(c engine.Chunk, scored []score) error {
 			a.stopped = true
 			if c.IDs = c.IDs[:i+1]; len(c.Logprobs) > i {
 				c.Logprobs = c.Logprobs[:i+1]
+			}
+			if len(c.Likeliest) > i {
+				c.Likeliest = c.Likeliest[:i+1]
 			}
 			break
 		}

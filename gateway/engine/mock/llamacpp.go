@@ -45,7 +45,8 @@ func (f llama) parse(body []byte) (c call, err error) {
 				c.max = n
 			}
 		case "n_probs":
-			c.scores = string(v) != "0"
+			c.likeliest, err = wire.Int(v)
+			c.scores = c.likeliest > 0
 		case "return_tokens":
 			c.showIDs = isTrue(v)
 		case "stream":
@@ -153,9 +154,20 @@ func (f llama) entry(dst []byte, a *answer, i int) []byte {
 	dst = strconv.AppendUint(append(dst, `{"id":`...), uint64(a.ids[i]), 10)
 	dst = a.appendLogprob(append(dst, `,"logprob":`...), i)
 	dst = append(dst, `,"top_logprobs":[`...)
-	if id, logprob, ok := f.s.sampledAfter(a.prompt); ok && a.rescore {
-		dst = strconv.AppendUint(append(dst, `{"id":`...), uint64(id), 10)
-		dst = append(wire.AppendLogprob(append(dst, `,"logprob":`...), logprob), '}')
+	list := f.s.Likeliest(a.ids[i], a.logprobs[i], a.likeliest)
+	if a.rescore {
+		// What the bias forces is not what is listed.
+		list = nil
+		if id, logprob, ok := f.s.sampledAfter(a.prompt); ok {
+			list = f.s.Likeliest(id, logprob, min(a.likeliest, 100))
+		}
+	}
+	for k, c := range list {
+		if k > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendUint(append(dst, `{"id":`...), uint64(c.ID), 10)
+		dst = append(wire.AppendLogprob(append(dst, `,"logprob":`...), c.Logprob), '}')
 	}
 	return append(dst, `]}`...)
 }

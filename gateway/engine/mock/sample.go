@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"turnlog.dev/gateway/engine"
 	"turnlog.dev/gateway/engine/wire"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/rawjson"
@@ -134,6 +135,32 @@ func (s *Server) scale(c *call, f float32) float32 {
 		return f / c.temperature
 	}
 	return f
+}
+
+// Likeliest are the n likeliest tokens where one was sampled with a logprob: that
+// one first, or behind another where it had less than half of the chance.
+func (s *Server) Likeliest(id uint32, logprob float32, n int) []engine.Candidate {
+	other := func(k int) uint32 { return (id + 1 + uint32(k)) % uint32(s.tok.VocabSize()) }
+	list := []engine.Candidate{{ID: id, Logprob: logprob}}
+	if logprob < -math.Ln2 {
+		list = []engine.Candidate{{ID: other(0), Logprob: logprob / 2}, list[0]}
+	}
+	for k := len(list); k <= n; k++ {
+		list = append(list, engine.Candidate{ID: other(k), Logprob: logprob - float32(k)})
+	}
+	return list[:n]
+}
+
+// listed are the likeliest tokens at place i as an engine lists them that always
+// lists the sampled one, first.
+func (s *Server) listed(a *answer, i int) []engine.Candidate {
+	list := []engine.Candidate{{ID: a.ids[i], Logprob: a.logprobs[i]}}
+	for _, c := range s.Likeliest(a.ids[i], a.logprobs[i], a.likeliest) {
+		if c.ID != a.ids[i] {
+			list = append(list, c)
+		}
+	}
+	return list
 }
 
 // split replaces some tokens by two that spell the same.

@@ -35,6 +35,7 @@ type call struct {
 	step                                      int  // tokens per chunk that the client asked for
 	rescore                                   bool // llama.cpp: only the logprob of what comes next
 	topK                                      int
+	likeliest                                 int     // of the likeliest tokens, for each place
 	temperature                               float32 // 0 is unset
 	// tag and grammar are constraints: a structural tag, or a grammar's text.
 	tag, grammar string

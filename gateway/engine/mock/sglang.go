@@ -68,6 +68,10 @@ func (f sglang) parse(body []byte) (c call, err error) {
 			c.scores = isTrue(v)
 		case "return_prompt_token_ids":
 			c.echo = isTrue(v)
+		case "top_logprobs_num":
+			if c.likeliest, err = wire.Int(v); err != nil {
+				return c, fmt.Errorf("top_logprobs_num: %w", err)
+			}
 		case "sampling_params":
 			for k, v := range rawjson.Members(v) {
 				switch k {
@@ -165,6 +169,24 @@ func (f sglang) meta(dst []byte, a *answer, from, to int, last bool) []byte {
 			dst = a.appendLogprob(append(dst, '['), i)
 			dst = a.appendID(append(dst, ','), i)
 			dst = append(dst, `,null]`...)
+		}
+		dst = append(dst, ']')
+	}
+	if a.scores && a.likeliest > 0 {
+		dst = append(dst, `,"output_top_logprobs":[`...)
+		for i := from; i < to; i++ {
+			if i > from {
+				dst = append(dst, ',')
+			}
+			dst = append(dst, '[')
+			for k, c := range f.s.Likeliest(a.ids[i], a.logprobs[i], a.likeliest) {
+				if k > 0 {
+					dst = append(dst, ',')
+				}
+				dst = wire.AppendLogprob(append(dst, '['), c.Logprob)
+				dst = append(strconv.AppendUint(append(dst, ','), uint64(c.ID), 10), `,null]`...)
+			}
+			dst = append(dst, ']')
 		}
 		dst = append(dst, ']')
 	}

@@ -36,7 +36,9 @@ func (f completions) parse(body []byte) (c call, err error) {
 			u, _ := rawjson.Get(v, "include_usage")
 			c.usage = isTrue(u)
 		case "logprobs":
-			c.scores = rawjson.KindOf(v) == rawjson.Number
+			if c.scores = rawjson.KindOf(v) == rawjson.Number; c.scores {
+				c.likeliest, err = wire.Int(v)
+			}
 		case "return_token_ids":
 			c.showIDs = isTrue(v)
 			c.echo = c.showIDs
@@ -150,7 +152,17 @@ func (f completions) logprobs(dst []byte, a *answer, from, to int) []byte {
 	list(`,"tokens":[`, func(i int) {
 		dst = rawjson.AppendText(dst, "token_id:"+strconv.FormatUint(uint64(a.ids[i]), 10))
 	})
-	list(`,"top_logprobs":[`, func(int) { dst = append(dst, "null"...) })
+	list(`,"top_logprobs":[`, func(i int) {
+		dst = append(dst, '{')
+		for k, c := range f.s.listed(a, i) {
+			if k > 0 {
+				dst = append(dst, ',')
+			}
+			dst = strconv.AppendUint(append(dst, `"token_id:`...), uint64(c.ID), 10)
+			dst = wire.AppendLogprob(append(dst, `":`...), c.Logprob)
+		}
+		dst = append(dst, '}')
+	})
 	return append(dst, '}')
 }
 

@@ -132,6 +132,9 @@ func (e *Engine) body(req *engine.Request, prompt []byte) []byte {
 	o.Bool("return_logprob", true)
 	// Output tokens only: 0 would score the prompt and defeat the prefix cache.
 	o.Int("logprob_start_len", -1)
+	if req.Likeliest > 0 {
+		o.Int("top_logprobs_num", int64(req.Likeliest))
+	}
 	o.Bool("stream", true)
 	if !e.cfg.CountOnly {
 		o.Bool("return_prompt_token_ids", true)
@@ -278,13 +281,15 @@ func (a *answer) event(data []byte) error {
 }
 
 func (a *answer) meta(ids, meta []byte) error {
-	var logprobs, prompt, count, finish, spans, routed []byte
+	var logprobs, likeliest, prompt, count, finish, spans, routed []byte
 	var label string
 	var err error
 	for k, v := range rawjson.Members(meta) {
 		switch k {
 		case "output_token_logprobs":
 			logprobs = v
+		case "output_top_logprobs":
+			likeliest = v
 		case "completion_tokens":
 			count = v
 		case "prompt_tokens":
@@ -310,7 +315,7 @@ func (a *answer) meta(ids, meta []byte) error {
 	}
 	a.mixed = a.mixed || a.label != "" && a.label != label
 	a.label = label
-	err = a.tokens(ids, logprobs, count)
+	err = a.tokens(ids, logprobs, likeliest, count)
 	if errors.Is(err, engine.ErrEnough) && !a.mixed {
 		a.OneVersion(a.label)
 	}
@@ -324,7 +329,7 @@ func (a *answer) meta(ids, meta []byte) error {
 }
 
 // tokens takes what is new in a chunk.
-func (a *answer) tokens(ids, logprobs, count []byte) error {
+func (a *answer) tokens(ids, logprobs, likeliest, count []byte) error {
 	if ids == nil {
 		return wire.Broken("a chunk without output_ids: the server is older than 0.5, or does not return ids")
 	}
@@ -371,7 +376,46 @@ func (a *answer) tokens(ids, logprobs, count []byte) error {
 			i++
 		}
 	}
+	if a.Request().Likeliest > 0 {
+		if c.Likeliest, err = a.likeliest(likeliest, skip); err != nil {
+			return err
+		}
+	}
 	return a.Emit(c)
+}
+
+// likeliest reads lists of [logprob, id, text] after the first skip; a place
+// without any has null.
+func (a *answer) likeliest(raw []byte, skip int) (out [][]engine.Candidate, err error) {
+	n := 0
+	for place := range rawjson.Elements(raw) {
+		if n++; n <= skip {
+			continue
+		}
+		var list []engine.Candidate
+		for entry := range rawjson.Elements(place) {
+			var c engine.Candidate
+			i, finite := 0, true
+			for v := range rawjson.Elements(entry) {
+				switch i {
+				case 0:
+					var notFinite error
+					c.Logprob, notFinite = wire.Logprob(v)
+					finite = notFinite == nil
+				case 1:
+					if c.ID, err = wire.ID(v); err != nil {
+						return nil, wire.Broken("output_top_logprobs[%d]: %v", n-1, err)
+					}
+				}
+				i++
+			}
+			if finite {
+				list = append(list, c)
+			}
+		}
+		out = append(out, wire.Likeliest(list, a.Request().Likeliest))
+	}
+	return out, nil
 }
 
 // finish reads the last chunk.

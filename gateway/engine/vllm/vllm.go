@@ -14,6 +14,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -137,8 +138,8 @@ func (e *Engine) body(req *engine.Request, prompt []byte) []byte {
 	}
 	sampling(o, s)
 	o.Bool("skip_special_tokens", false)
-	// The sampled token's own logprob and no alternatives.
-	o.Int("logprobs", 0)
+	// The sampled token's own logprob, and so many of the likeliest.
+	o.Int("logprobs", int64(req.Likeliest))
 	o.Bool("return_token_ids", true)
 	o.Bool("return_tokens_as_token_ids", true)
 	o.Bool("return_weight_versions", true)
@@ -317,6 +318,12 @@ func (a *answer) choice(raw []byte) error {
 	if c.Logprobs, err = a.logprobs(logprobs, c.IDs); err != nil {
 		return err
 	}
+	if a.Request().Likeliest > 0 {
+		list, _ := rawjson.Get(logprobs, "top_logprobs")
+		if c.Likeliest, err = a.likeliest(list); err != nil {
+			return err
+		}
+	}
 	if err := a.Emit(c); err != nil {
 		return err
 	}
@@ -353,6 +360,26 @@ func (a *answer) logprobs(raw []byte, ids []uint32) ([]float32, error) {
 			}
 		}
 		i++
+	}
+	return out, nil
+}
+
+// likeliest reads objects of logprobs by "token_id:" and an id, the sampled token
+// first; a place without any has null.
+func (a *answer) likeliest(raw []byte) (out [][]engine.Candidate, err error) {
+	for place := range rawjson.Elements(raw) {
+		var list []engine.Candidate
+		for name, v := range rawjson.Members(place) {
+			digits, _ := strings.CutPrefix(name, "token_id:")
+			id, err := wire.ID([]byte(digits))
+			if err != nil {
+				return nil, wire.Broken("logprobs.top_logprobs[%d]: %v", len(out), err)
+			}
+			if f, err := wire.Logprob(v); err == nil && f > clamped {
+				list = append(list, engine.Candidate{ID: id, Logprob: f})
+			}
+		}
+		out = append(out, wire.Likeliest(list, a.Request().Likeliest))
 	}
 	return out, nil
 }

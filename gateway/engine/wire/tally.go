@@ -46,6 +46,9 @@ func (t *Tally) EmitUnscored(c engine.Chunk) error {
 	if limit := t.req.Sampling.MaxTokens; limit > 0 && t.Tokens+len(c.IDs) > limit {
 		return Broken("at least %d tokens came where at most %d were asked for", t.Tokens+len(c.IDs), limit)
 	}
+	if n := len(c.Likeliest); n > 0 && n != len(c.IDs) {
+		return Broken("the likeliest tokens of %d places came with %d token ids, after %d tokens", n, len(c.IDs), t.Tokens)
+	}
 	for i, f := range c.Logprobs {
 		if f > aboveOne {
 			return Broken("the logprob of token %d is %g, above 0: does the server return logits?", t.Tokens+i, f)
