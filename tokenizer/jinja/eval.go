@@ -349,8 +349,13 @@ func attribute(v Value, name string) Value {
 			return &boundMethod{name, v}
 		}
 	case Tuple:
-		if name == "count" || name == "index" {
+		switch {
+		case name == "count" || name == "index":
 			return &boundMethod{name, v}
+		case name == "grouper" && v.isGroup():
+			return v[0]
+		case name == "list" && v.isGroup():
+			return v[1]
 		}
 	case *cycler:
 		switch name {

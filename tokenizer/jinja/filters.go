@@ -13,55 +13,88 @@ import (
 // filterFunc is a filter: v | name(args, kw).
 type filterFunc func(m *machine, v Value, args []Value, kw []kwarg) Value
 
-// filters are jinja2's, with transformers' tojson. Set in init, since some
-// filters look others up.
+// filters are jinja2's, with transformers' tojson; "random" is not one of them.
+// Set in init, since some filters look others up.
 var filters map[string]filterFunc
 
+// anyArguments are those of a filter that looks at them by itself.
+const anyArguments = "*"
+
 func init() {
-	filters = map[string]filterFunc{
-		"abs":        filterAbs,
-		"attr":       filterAttr,
-		"batch":      filterBatch,
-		"capitalize": onText(capitalize),
-		"count":      filterLength,
-		"d":          filterDefault,
-		"default":    filterDefault,
-		"dictsort":   filterDictSort,
-		"e":          filterEscape,
-		"escape":     filterEscape,
-		"first":      filterFirst,
-		"float":      filterFloat,
-		"format":     filterFormat,
-		"indent":     filterIndent,
-		"int":        filterInt,
-		"items":      filterItems,
-		"join":       filterJoin,
-		"last":       filterLast,
-		"length":     filterLength,
-		"list":       filterList,
-		"lower":      onText(lower),
-		"map":        filterMap,
-		"max":        extreme(func(m *machine, a, best Value) bool { return m.less(best, a) }),
-		"min":        extreme(func(m *machine, a, best Value) bool { return m.less(a, best) }),
-		"reject":     selector(false, false),
-		"rejectattr": selector(true, false),
-		"replace":    filterReplace,
-		"reverse":    filterReverse,
-		"round":      filterRound,
-		"safe":       func(m *machine, v Value, _ []Value, _ []kwarg) Value { return markup(m.str(v)) },
-		"select":     selector(false, true),
-		"selectattr": selector(true, true),
-		"sort":       filterSort,
-		"string":     filterString,
-		"sum":        filterSum,
-		"title":      func(m *machine, v Value, _ []Value, _ []kwarg) Value { return titleFilter(m.str(v)) },
-		"tojson":     filterToJSON,
-		"trim":       filterTrim,
-		"unique":     filterUnique,
-		"upper":      onText(upper),
-		"wordcount": func(m *machine, v Value, _ []Value, _ []kwarg) Value {
+	filters = map[string]filterFunc{}
+	for name, f := range map[string]struct {
+		params string // separated by spaces, after the value
+		needs  int    // how many have no default
+		call   filterFunc
+	}{
+		"abs":            {call: filterAbs},
+		"attr":           {"name", 1, filterAttr},
+		"batch":          {"linecount fill_with", 1, filterBatch},
+		"capitalize":     {call: onText(capitalize)},
+		"center":         {"width", 0, filterCenter},
+		"count":          {call: filterLength},
+		"d":              {"default_value boolean", 0, filterDefault},
+		"default":        {"default_value boolean", 0, filterDefault},
+		"dictsort":       {"case_sensitive by reverse", 0, filterDictSort},
+		"e":              {call: filterEscape},
+		"escape":         {call: filterEscape},
+		"filesizeformat": {"binary", 0, filterFileSize},
+		"first":          {call: filterFirst},
+		"float":          {"default", 0, filterFloat},
+		"forceescape":    {call: filterForceEscape},
+		"format":         {anyArguments, 0, filterFormat},
+		"groupby":        {"attribute default case_sensitive", 1, filterGroupBy},
+		"indent":         {"width first blank", 0, filterIndent},
+		"int":            {"default base", 0, filterInt},
+		"items":          {call: filterItems},
+		"join":           {"d attribute", 0, filterJoin},
+		"last":           {call: filterLast},
+		"length":         {call: filterLength},
+		"list":           {call: filterList},
+		"lower":          {call: onText(lower)},
+		"map":            {anyArguments, 0, filterMap},
+		"max":            {"case_sensitive attribute", 0, extreme(func(m *machine, a, best Value) bool { return m.less(best, a) })},
+		"min":            {"case_sensitive attribute", 0, extreme(func(m *machine, a, best Value) bool { return m.less(a, best) })},
+		"pprint":         {call: filterPPrint},
+		"reject":         {anyArguments, 0, selector(false, false)},
+		"rejectattr":     {anyArguments, 0, selector(true, false)},
+		"replace":        {"old new count", 2, filterReplace},
+		"reverse":        {call: filterReverse},
+		"round":          {"precision method", 0, filterRound},
+		"safe":           {call: func(m *machine, v Value, _ []Value, _ []kwarg) Value { return markup(m.str(v)) }},
+		"select":         {anyArguments, 0, selector(false, true)},
+		"selectattr":     {anyArguments, 0, selector(true, true)},
+		"slice":          {"slices fill_with", 1, filterSlice},
+		"sort":           {"reverse case_sensitive attribute", 0, filterSort},
+		"string":         {call: filterString},
+		"striptags":      {call: filterStripTags},
+		"sum":            {"attribute start", 0, filterSum},
+		"title":          {call: func(m *machine, v Value, _ []Value, _ []kwarg) Value { return titleFilter(m.str(v)) }},
+		"tojson":         {anyArguments, 0, filterToJSON},
+		"trim":           {"chars", 0, filterTrim},
+		"truncate":       {"length killwords end leeway", 0, filterTruncate},
+		"unique":         {"case_sensitive attribute", 0, filterUnique},
+		"upper":          {call: onText(upper)},
+		"urlencode":      {call: filterURLEncode},
+		"urlize":         {"trim_url_limit nofollow target rel extra_schemes", 0, filterURLize},
+		"wordcount": {call: func(m *machine, v Value, _ []Value, _ []kwarg) Value {
 			return int64(len(strings.FieldsFunc(m.str(v), noWord)))
-		},
+		}},
+		"wordwrap": {"width break_long_words wrapstring break_on_hyphens", 0, filterWordWrap},
+		"xmlattr":  {"autospace", 0, filterXMLAttr},
+	} {
+		filters[name] = f.call
+		if f.params != anyArguments {
+			filters[name] = accepting(name, strings.Fields(f.params), f.needs, f.call)
+		}
+	}
+}
+
+// accepting makes f raise what Python raises of arguments that do not fit.
+func accepting(name string, params []string, needs int, f filterFunc) filterFunc {
+	return func(m *machine, v Value, args []Value, kw []kwarg) Value {
+		accept(name, params, needs, args, kw)
+		return f(m, v, args, kw)
 	}
 }
 
@@ -74,8 +107,8 @@ func onText(f func(string) string) filterFunc {
 func noWord(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsNumber(r) }
 
 // filterAttr reads an attribute, never an entry.
-func filterAttr(_ *machine, v Value, args []Value, _ []kwarg) Value {
-	name := needText(first(args))
+func filterAttr(_ *machine, v Value, args []Value, kw []kwarg) Value {
+	name := needText(arg(args, kw, 0, "name", nil))
 	if d, ok := v.(*Dict); ok {
 		if dictMethods[name] {
 			return &boundMethod{name, d}
@@ -95,21 +128,33 @@ func filterFormat(m *machine, v Value, args []Value, kw []kwarg) Value {
 	return m.format(m.str(v), nil, makeDict(m, nil, kw), false)
 }
 
-// path reads what the attribute= of a filter names: "a.b" or an index.
-func (m *machine) path(v, attr Value) Value {
-	if attr == nil {
+// path reads what the attribute= of a filter names: "a.b", an index, or any
+// other key. What is not there is def, if that is not None.
+func (m *machine) path(v, attr, def Value) Value {
+	get := func(v, key Value) Value {
+		m.step()
+		if v = m.item(v, key); isUndefined(v) && def != nil {
+			return def
+		}
 		return v
 	}
-	if i, ok := attr.(int64); ok {
-		return m.item(v, i)
+	s, ok := text(attr)
+	switch {
+	case attr == nil:
+		return v
+	case !ok:
+		return get(v, attr)
 	}
-	for part := range strings.SplitSeq(needText(attr), ".") {
-		m.step()
-		if i, err := strconv.ParseInt(part, 10, 64); err == nil {
-			v = m.item(v, i)
-		} else {
-			v = m.item(v, part)
+	for part := range strings.SplitSeq(s, ".") {
+		if part == "" || strings.ContainsFunc(part, func(r rune) bool { return !isDigit(r) }) {
+			v = get(v, part)
+			continue
 		}
+		i, ok := parseInt(part, 10)
+		if !ok {
+			raise("ValueError", "invalid literal for int() with base 10: '%s'", part)
+		}
+		v = get(v, i)
 	}
 	return v
 }
@@ -135,6 +180,7 @@ func (m *machine) jsonFormat(args []Value, kw []kwarg) *jsonFormat {
 	if len(args) == 0 && len(kw) == 0 {
 		return &plainJSON
 	}
+	accept("tojson", jsonParams, 0, args, kw)
 	f := &jsonFormat{item: ", ", key: ": "}
 	f.ascii = truthy(arg(args, kw, 0, "ensure_ascii", false))
 	switch indent := arg(args, kw, 1, "indent", nil).(type) {
@@ -157,6 +203,8 @@ func (m *machine) jsonFormat(args []Value, kw []kwarg) *jsonFormat {
 	return f
 }
 
+var jsonParams = []string{"ensure_ascii", "indent", "separators", "sort_keys"}
+
 var plainJSON = jsonFormat{item: ", ", key: ": "}
 
 func filterLength(_ *machine, v Value, _ []Value, _ []kwarg) Value { return length(v) }
@@ -173,15 +221,6 @@ func filterString(m *machine, v Value, _ []Value, _ []kwarg) Value {
 		return v
 	}
 	return m.str(v)
-}
-
-func filterEscape(m *machine, v Value, _ []Value, _ []kwarg) Value {
-	if _, ok := v.(markup); ok {
-		return v
-	}
-	s := escapeHTML(m.str(v))
-	m.use(len(s))
-	return markup(s)
 }
 
 func filterTrim(m *machine, v Value, args []Value, kw []kwarg) Value {
@@ -243,7 +282,7 @@ func filterIndent(m *machine, v Value, args []Value, kw []kwarg) Value {
 		w.write(pad)
 	}
 	blank := truthy(arg(args, kw, 2, "blank", false))
-	for i, line := range splitLines(m.str(v)+"\n", false) {
+	for i, line := range splitLines(needText(v)+"\n", false) {
 		if i > 0 {
 			w.write("\n")
 			if blank || line != "" {
@@ -279,7 +318,7 @@ func filterJoin(m *machine, v Value, args []Value, kw []kwarg) Value {
 		if i > 0 {
 			w.write(separator)
 		}
-		w.write(m.str(m.path(x, attr)))
+		w.write(m.str(m.path(x, attr, nil)))
 	}
 	return w.text()
 }
@@ -317,19 +356,61 @@ func filterReverse(m *machine, v Value, _ []Value, _ []kwarg) Value {
 	return &generator{items: items}
 }
 
+// filterBatch makes rows of n items. Like jinja2 it looks whether a row is full
+// before it adds an item, so that a row is never full with an n below 1.
 func filterBatch(m *machine, v Value, args []Value, kw []kwarg) Value {
-	n := needInt(arg(args, kw, 0, "linecount", nil))
+	count := arg(args, kw, 0, "linecount", nil)
 	fill := arg(args, kw, 1, "fill_with", nil)
-	g := &generator{}
-	if n <= 0 {
-		raise("ValueError", "batch needs a positive count")
+	rest := m.iterate(v)
+	n := int64(-1) // no row has a length that is no whole number
+	if x, ok := asNumber(count); ok && !x.isFloat {
+		n = needInt(count)
+	} else if ok && m.equal(count, truncate(min(max(x.f, -1), math.MaxInt32))) {
+		n = int64(x.f)
 	}
-	for rest := m.iterate(v); len(rest) > 0; {
-		size := min(n, int64(len(rest)))
+	g := &generator{}
+	if n == 0 && len(rest) > 0 {
+		g.items = append(g.items, &List{})
+	}
+	for len(rest) > 0 {
+		size := int64(len(rest))
+		if n > 0 {
+			size = min(n, size)
+		}
 		row := append([]Value{}, rest[:size]...)
 		rest = rest[size:]
-		for fill != nil && int64(len(row)) < n {
-			m.use(valueSize)
+		if fill != nil && m.less(int64(len(row)), count) {
+			for missing := needInt(count) - size; missing > 0; missing-- {
+				m.use(valueSize)
+				row = append(row, fill)
+			}
+		}
+		g.items = append(g.items, &List{row})
+	}
+	return g
+}
+
+// filterSlice deals the items out to n lists, the first of which may have one
+// more.
+func filterSlice(m *machine, v Value, args []Value, kw []kwarg) Value {
+	n := needInt(arg(args, kw, 0, "slices", nil))
+	fill := arg(args, kw, 1, "fill_with", nil)
+	rest := m.iterate(v)
+	if n == 0 {
+		raise("ZeroDivisionError", "integer division or modulo by zero")
+	}
+	size, more := int64(len(rest))/n, int64(len(rest))%n
+	g := &generator{}
+	for i := range n {
+		m.step()
+		m.use(2 * valueSize)
+		end := size
+		if i < more {
+			end++
+		}
+		row := append([]Value{}, rest[:end]...)
+		rest = rest[end:]
+		if fill != nil && i >= more {
 			row = append(row, fill)
 		}
 		g.items = append(g.items, &List{row})
@@ -361,7 +442,7 @@ func selector(byAttribute, keep bool) filterFunc {
 		}
 		for _, x := range m.iterate(v) {
 			m.step()
-			if test(m, m.path(x, attr), args) == keep {
+			if test(m, m.path(x, attr, nil), args) == keep {
 				g.items = append(g.items, x)
 			}
 		}
@@ -382,11 +463,7 @@ func filterMap(m *machine, v Value, args []Value, kw []kwarg) Value {
 		def, _ := keyword(kw, "default")
 		for _, x := range m.iterate(v) {
 			m.step()
-			y := m.path(x, attr)
-			if isUndefined(y) && def != nil {
-				y = def
-			}
-			g.items = append(g.items, y)
+			g.items = append(g.items, m.path(x, attr, def))
 		}
 		return g
 	}
@@ -442,7 +519,7 @@ func filterDictSort(m *machine, v Value, args []Value, kw []kwarg) Value {
 	default:
 		raise("FilterArgumentError", `You can only sort by either "key" or "value"`)
 	}
-	reverse := truthy(arg(args, kw, 2, "reverse", false))
+	reverse := needInt(arg(args, kw, 2, "reverse", false)) != 0
 	return &List{m.sorted((&dictView{viewItems, d}).items(), func(pair Value) Value {
 		k := pair.(Tuple)[part]
 		if !caseSensitive {
@@ -466,14 +543,40 @@ func filterSort(m *machine, v Value, args []Value, kw []kwarg) Value {
 		// jinja2's key is always a list, so equal Nones never meet "<".
 		key := Tuple{}
 		for _, attr := range attrs {
-			y := m.path(x, attr)
+			y := m.path(x, attr, nil)
 			if !caseSensitive {
 				y = folded(y)
 			}
 			key = append(key, y)
 		}
 		return key
-	}, truthy(arg(args, kw, 0, "reverse", false)))}
+	}, needInt(arg(args, kw, 0, "reverse", false)) != 0)}
+}
+
+func filterGroupBy(m *machine, v Value, args []Value, kw []kwarg) Value {
+	attr := arg(args, kw, 0, "attribute", nil)
+	def := arg(args, kw, 1, "default", nil)
+	caseSensitive := truthy(arg(args, kw, 2, "case_sensitive", false))
+	key := func(x Value) Value {
+		x = m.path(x, attr, def)
+		if !caseSensitive {
+			x = folded(x)
+		}
+		return x
+	}
+	groups := &List{}
+	var last Value
+	var items *List
+	for _, x := range m.sorted(m.iterate(v), key, false) {
+		m.use(valueSize)
+		if k := key(x); items == nil || !m.equal(last, k) {
+			m.use(6 * valueSize)
+			last, items = k, &List{}
+			groups.items = append(groups.items, newGroup(m.path(x, attr, def), items))
+		}
+		items.items = append(items.items, x)
+	}
+	return groups
 }
 
 func filterUnique(m *machine, v Value, args []Value, kw []kwarg) Value {
@@ -483,7 +586,7 @@ func filterUnique(m *machine, v Value, args []Value, kw []kwarg) Value {
 	g := &generator{}
 	for _, x := range m.iterate(v) {
 		m.step()
-		y := m.path(x, attr)
+		y := m.path(x, attr, nil)
 		if !caseSensitive {
 			y = folded(y)
 		}
@@ -506,7 +609,7 @@ func extreme(better func(m *machine, x, best Value) bool) filterFunc {
 		caseSensitive := truthy(arg(args, kw, 0, "case_sensitive", false))
 		attr := arg(args, kw, 1, "attribute", nil)
 		key := func(x Value) Value {
-			x = m.path(x, attr)
+			x = m.path(x, attr, nil)
 			if !caseSensitive {
 				x = folded(x)
 			}
@@ -529,7 +632,7 @@ func filterSum(m *machine, v Value, args []Value, kw []kwarg) Value {
 		raise("TypeError", "sum() can't sum strings")
 	}
 	for _, x := range m.iterate(v) {
-		total = m.binary(opAdd, total, m.path(x, attr))
+		total = m.binary(opAdd, total, m.path(x, attr, nil))
 	}
 	return total
 }
@@ -558,12 +661,12 @@ func filterRound(_ *machine, v Value, args []Value, kw []kwarg) Value {
 		raise("OverflowError", "precision out of range")
 	}
 	f := n.float()
-	scale := math.Pow(10, float64(digits))
+	scale := floatPower(10, float64(digits))
 	switch method {
 	case "ceil":
-		return math.Ceil(f*scale) / scale
+		return scaledDown(math.Ceil(f*scale), digits)
 	case "floor":
-		return math.Floor(f*scale) / scale
+		return scaledDown(math.Floor(f*scale), digits)
 	case "common":
 	default:
 		raise("FilterArgumentError", "method must be common, ceil or floor")
@@ -571,12 +674,25 @@ func filterRound(_ *machine, v Value, args []Value, kw []kwarg) Value {
 	if !n.isFloat {
 		return roundInt(n.int(), digits)
 	}
-	if digits >= 0 && digits < 20 && !math.IsInf(f, 0) && !math.IsNaN(f) {
+	if digits >= 0 && !math.IsInf(f, 0) && !math.IsNaN(f) {
 		// Python rounds the exact decimal value, half to even; so does strconv.
 		r, _ := strconv.ParseFloat(strconv.FormatFloat(f, 'f', int(digits), 64), 64)
 		return r
 	}
 	return math.RoundToEven(f*scale) / scale
+}
+
+// scaledDown is int(f) / 10**digits.
+func scaledDown(f float64, digits int64) Value {
+	if math.IsInf(f, 0) || math.IsNaN(f) {
+		raise("OverflowError", "cannot convert float %s to integer", floatText(f))
+	}
+	if digits < 0 {
+		return f / floatPower(10, float64(digits))
+	}
+	whole, _ := big.NewFloat(f).Int(nil)
+	quotient, _ := new(big.Rat).SetFrac(whole, new(big.Int).Exp(big.NewInt(10), big.NewInt(digits), nil)).Float64()
+	return quotient
 }
 
 // roundInt is round(int, digits), an int: to the nearest multiple of a power of
@@ -594,6 +710,42 @@ func roundInt(i *big.Int, digits int64) Value {
 		q.Add(q, big.NewInt(1))
 	}
 	return normalInt(q.Mul(q, unit))
+}
+
+// filterFileSize writes a number of bytes with a unit.
+func filterFileSize(m *machine, v Value, args []Value, kw []kwarg) Value {
+	base, names := int64(1000), "kB MB GB TB PB EB ZB YB"
+	if truthy(arg(args, kw, 0, "binary", false)) {
+		base, names = 1024, "KiB MiB GiB TiB PiB EiB ZiB YiB"
+	}
+	size, ok := 0.0, false
+	if s, isText := text(v); isText {
+		size, ok = parseFloat(s)
+	} else if n, isNumber := asNumber(v); isNumber {
+		size, ok = n.float(), true
+	}
+	switch {
+	case isUndefined(v):
+		raise("UndefinedError", "undefined value")
+	case !ok:
+		raise("ValueError", "'%s' object is not a number of bytes", typeName(v))
+	case size == 1:
+		return "1 Byte"
+	case math.IsInf(size, -1):
+		raise("OverflowError", "cannot convert float infinity to integer")
+	case size < float64(base):
+		return m.str(truncate(size)) + " Bytes"
+	}
+	unit := big.NewInt(base)
+	text := ""
+	for name := range strings.FieldsSeq(names) {
+		unit.Mul(unit, big.NewInt(base))
+		text = strconv.FormatFloat(float64(base)*size/number{big: unit}.float(), 'f', 1, 64) + " " + name
+		if order, ordered := compareNumbers(number{isFloat: true, f: size}, number{big: unit}); ordered && order < 0 {
+			break
+		}
+	}
+	return strings.NewReplacer("+Inf", "inf", "NaN", "nan").Replace(text)
 }
 
 func filterInt(m *machine, v Value, args []Value, kw []kwarg) Value {

@@ -106,12 +106,10 @@ func needStar(v Value) int64 {
 
 // escapedArg is what a conversion to text sees of an argument of Markup.
 func (m *machine) escapedArg(v Value, verb byte) Value {
-	if _, safe := v.(markup); safe || verb != 's' {
+	if verb != 's' {
 		return v
 	}
-	s := escapeHTML(m.str(v))
-	m.use(len(s))
-	return s
+	return m.escaped(v)
 }
 
 func parseConversion(s string, star func() int64) (c conversion, rest string) {

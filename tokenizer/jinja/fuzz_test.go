@@ -21,7 +21,7 @@ func noDefect(t *testing.T, err error) {
 func FuzzSource(f *testing.F) {
 	vars, cases := golden(f)
 	for i, c := range cases {
-		if i%8 == 0 { // more seeds would take all of a short run
+		if i%16 == 0 { // more seeds would take all of a short run
 			f.Add(c.source)
 		}
 	}

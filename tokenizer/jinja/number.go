@@ -227,7 +227,7 @@ func floatArithmetic(op operator, x, y float64) Value {
 		if x < 0 && y != math.Trunc(y) && !math.IsNaN(y) {
 			raise("TypeError", "complex numbers are not supported")
 		}
-		p := math.Pow(x, y)
+		p := floatPower(x, y)
 		if math.IsInf(p, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
 			raise("OverflowError", "Numerical result out of range")
 		}
@@ -253,6 +253,29 @@ func floatArithmetic(op operator, x, y float64) Value {
 	default: // opMod
 		return floatMod(x, y)
 	}
+}
+
+// floatPower is x**y, for whole exponents to the last bit, which math.Pow is
+// not.
+func floatPower(x, y float64) float64 {
+	const most = 1 << 20
+	if x == 0 || y == 0 || y != math.Trunc(y) || math.Abs(y) > most || math.IsNaN(x) || math.IsInf(x, 0) {
+		return math.Pow(x, y)
+	}
+	const precision = 200
+	power := new(big.Float).SetPrec(precision).SetInt64(1)
+	base := new(big.Float).SetPrec(precision).SetFloat64(x)
+	for n := int(math.Abs(y)); n > 0; n >>= 1 {
+		if n&1 != 0 {
+			power.Mul(power, base)
+		}
+		base.Mul(base, base)
+	}
+	if y < 0 {
+		power.Quo(new(big.Float).SetPrec(precision).SetInt64(1), power)
+	}
+	f, _ := power.Float64()
+	return f
 }
 
 // floatMod has the sign of y, as in Python.

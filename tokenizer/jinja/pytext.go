@@ -272,10 +272,5 @@ func splitLines(s string, keepEnds bool) []string {
 	return lines
 }
 
-var htmlEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;")
-
-// escapeHTML is markupsafe.escape.
-func escapeHTML(s string) string { return htmlEscaper.Replace(s) }
-
 // IsSpace is what Python's str.strip and str.isspace take for white space.
 func IsSpace(r rune) bool { return isSpace(r) }

@@ -44,6 +44,13 @@ func (l *List) Len() int { return len(l.items) }
 // At is item i, counted from 0.
 func (l *List) At(i int) Value { return l.items[i] }
 
+// newGroup makes a tuple of two whose items are also called grouper and list, as
+// |groupby makes them. It is marked behind its end, for it is like any other
+// tuple but for these names.
+func newGroup(grouper Value, list *List) Tuple { return Tuple{grouper, list, unset}[:2] }
+
+func (t Tuple) isGroup() bool { return len(t) == 2 && cap(t) == 3 && t[:3][2] == unset }
+
 type (
 	undefinedType struct{}
 	// markup is text that |safe marked: adding a plain string escapes it.
