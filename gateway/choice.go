@@ -34,15 +34,15 @@ func (t *turn) constrain() error {
 	if t.grammar != nil {
 		g = *t.grammar
 	}
-	g.Thinking = t.model.Prompts.Thoughts(t.prompt)
+	g.Thinking = t.prompts.Thoughts(t.prompt)
 	if choice.Required {
 		if t.grammar != nil {
 			return Invalidf("tool_choice", "tool_choice cannot force a call where response_format asks for %s; leave one of them out", g.Kind)
 		}
-		calls, ok := t.model.Prompts.Forced(t.req.Conversation, choice.Name, choice.Single)
+		calls, ok := t.prompts.Forced(t.req.Conversation, choice.Name, choice.Single)
 		if !ok {
 			return Invalidf("tool_choice", "tool_choice cannot force a call of the model %q: no engine's grammar can say exactly how it writes calls (format %s); use auto or none",
-				t.model.Name, t.model.Prompts.Ability().Format)
+				t.model.Name, t.prompts.Ability().Format)
 		}
 		g.Pattern = &calls
 	}

@@ -187,12 +187,12 @@ func (m *Models) Resolve(asked, policy string) (*Model, error) {
 	return nil, m.unknown(asked)
 }
 
-// Knows fails if no model has the name.
-func (m *Models) Knows(name string) error {
-	if !slices.ContainsFunc(m.list, func(c *Model) bool { return c.Name == name }) {
-		return m.unknown(name)
+// Named finds the model with exactly this name.
+func (m *Models) Named(name string) (*Model, error) {
+	if i := slices.IndexFunc(m.list, func(c *Model) bool { return c.Name == name }); i >= 0 {
+		return m.list[i], nil
 	}
-	return nil
+	return nil, m.unknown(name)
 }
 
 func (m *Models) unknown(name string) error {

@@ -13,6 +13,7 @@ import (
 	"turnlog.dev/schema/message"
 	"turnlog.dev/schema/rawjson"
 	"turnlog.dev/schema/tree"
+	"turnlog.dev/tokenizer/prompt"
 )
 
 // OpenRequest says what a new session is for.
@@ -92,7 +93,11 @@ func (g *Gateway) Open(ctx context.Context, r OpenRequest) (Opened, error) {
 // possible reports what of a policy cannot be kept here.
 func (g *Gateway) possible(p Policy) error {
 	if name := p.Model.GetModel(); name != "" {
-		if err := g.deps.Models.Knows(name); err != nil {
+		m, err := g.deps.Models.Named(name)
+		if err != nil {
+			return err
+		}
+		if _, err := m.under(prompt.Policy(p.Model.GetHistory())); err != nil {
 			return err
 		}
 	}

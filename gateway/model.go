@@ -17,9 +17,12 @@ type Model struct {
 	// Aliases are other names that clients may use, with * for any text.
 	Aliases []string
 	Wire    Wire
-	// Tokenizer and Prompts are the model's format; nil where text goes in.
+	// Tokenizer and Prompts are the model's format, under its own history policy;
+	// nil where text goes in. Histories are the format under each policy that
+	// sessions may ask for.
 	Tokenizer tokenizer.Tokenizer
 	Prompts   *prompt.Assembler
+	Histories map[prompt.Policy]*prompt.Assembler
 	// Counter is that of a model whose engines take text, for counting only; nil
 	// where its files are not known.
 	Counter *Counter
@@ -85,6 +88,20 @@ func (c *Counter) reply(r parse.Reply) (n int) {
 		n += len(c.Tokenizer.Encode(nil, text))
 	}
 	return n
+}
+
+// under returns the model's format under a history policy; empty is its own. An
+// engine that takes text renders the history itself.
+func (m *Model) under(p prompt.Policy) (*prompt.Assembler, error) {
+	switch {
+	case p == "" || m.Prompts != nil && p == m.Prompts.Policy():
+		return m.Prompts, nil
+	case m.Histories[p] != nil:
+		return m.Histories[p], nil
+	case m.Wire == Text:
+		return nil, Invalidf("history", "the engine of model %q renders the history itself: no history policy can be asked for", m.Name)
+	}
+	return nil, Invalidf("history", "model %q, of family %s, has no history policy %q", m.Name, m.Family, p)
 }
 
 // request returns what the engine is asked for.

@@ -1,10 +1,13 @@
 package gateway
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/rawjson"
+	"turnlog.dev/tokenizer/prompt"
 )
 
 // Policy is what a session says for its turns, and a run for its sessions.
@@ -15,7 +18,7 @@ type Policy struct {
 
 // ParsePolicy reads a policy, a JSON object all members of which are optional:
 //
-//	{"model":"...","buffered":false,"sampling":{"default":{},"override":{}},
+//	{"model":"...","buffered":false,"history":"keep","sampling":{"default":{},"override":{}},
 //	 "limits":{"turns":0,"tokens":0,"wall_seconds":0,"idle_seconds":0}}
 //
 // Empty is as good as {}. The error is of kind Invalid and names the member.
@@ -36,6 +39,12 @@ func ParsePolicy(raw []byte) (Policy, error) {
 				return Invalidf(k, "%s must be true or false", k)
 			}
 			p.Model.Buffered = string(v) == "true"
+		case "history":
+			known := []prompt.Policy{prompt.Keep, prompt.Vendor}
+			if rawjson.KindOf(v) != rawjson.String || !slices.Contains(known, prompt.Policy(rawjson.Text(v))) {
+				return Invalidf(k, "%s is none of %q", k, known)
+			}
+			p.Model.History = rawjson.Text(v)
 		case "sampling":
 			return object(k, v, func(layer string, v []byte) error {
 				switch name := k + "." + layer; layer {
@@ -106,29 +115,20 @@ func samplingObject(name string, raw []byte) ([]byte, error) {
 func (p Policy) with(over Policy) Policy {
 	out := Policy{
 		Model: &event.ModelPolicy{
-			Model:    over.Model.GetModel(),
+			Model:    cmp.Or(over.Model.GetModel(), p.Model.GetModel()),
+			History:  cmp.Or(over.Model.GetHistory(), p.Model.GetHistory()),
 			Buffered: p.Model.GetBuffered() || over.Model.GetBuffered(),
 		},
 		Limits: &event.Limits{
-			Turns:       either(over.Limits.GetTurns(), p.Limits.GetTurns()),
-			Tokens:      either(over.Limits.GetTokens(), p.Limits.GetTokens()),
-			WallSeconds: either(over.Limits.GetWallSeconds(), p.Limits.GetWallSeconds()),
-			IdleSeconds: either(over.Limits.GetIdleSeconds(), p.Limits.GetIdleSeconds()),
+			Turns:       cmp.Or(over.Limits.GetTurns(), p.Limits.GetTurns()),
+			Tokens:      cmp.Or(over.Limits.GetTokens(), p.Limits.GetTokens()),
+			WallSeconds: cmp.Or(over.Limits.GetWallSeconds(), p.Limits.GetWallSeconds()),
+			IdleSeconds: cmp.Or(over.Limits.GetIdleSeconds(), p.Limits.GetIdleSeconds()),
 		},
-	}
-	if out.Model.Model == "" {
-		out.Model.Model = p.Model.GetModel()
 	}
 	out.Model.SamplingDefault = layered(p.Model.GetSamplingDefault(), over.Model.GetSamplingDefault())
 	out.Model.SamplingOverride = layered(p.Model.GetSamplingOverride(), over.Model.GetSamplingOverride())
 	return out
-}
-
-func either(a, b int64) int64 {
-	if a != 0 {
-		return a
-	}
-	return b
 }
 
 // layered is mergeSampling of two, of which none says nothing.

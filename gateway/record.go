@@ -109,11 +109,15 @@ func (t *turn) request() *event.Request {
 }
 
 func (t *turn) generation(g pool.Result) *event.Generation {
+	history := ""
+	if t.prompts != nil {
+		history = string(t.prompts.Policy())
+	}
 	out := &event.Generation{
 		Pool: t.model.Name, Backend: g.Backend, Engine: g.Engine,
 		Proof: g.Proof, PromptTokens: uint32(len(t.ids)), CachedTokens: uint32(g.CachedTokens),
 		Tokenizer: t.model.TokenizerID, Template: t.model.TemplateID, Family: t.model.Family,
-		Policy: "keep", Attempts: g.Attempts, Constraints: t.constraints(),
+		Policy: history, Attempts: g.Attempts, Constraints: t.constraints(),
 		SentUs: micros(t.sent), FirstTokenUs: micros(g.FirstToken), DoneUs: micros(t.g.deps.Now()),
 	}
 	return out

@@ -176,6 +176,7 @@ type turn struct {
 	session *session.Session
 	req     Request
 	model   *Model
+	prompts *prompt.Assembler // the model's, under the session's history policy; nil where text goes in
 	id      string
 	runID   string // the session's run
 	match   session.Match
@@ -239,6 +240,9 @@ func (t *turn) resolve(ctx context.Context, policy *event.ModelPolicy) (err erro
 	if t.model, err = t.g.deps.Models.Resolve(t.req.Model, policy.GetModel()); err != nil {
 		return err
 	}
+	if t.prompts, err = t.model.under(prompt.Policy(policy.GetHistory())); err != nil {
+		return err
+	}
 	t.req.Conversation.Messages, t.reordered = session.SortResults(t.req.Conversation.Messages)
 	if t.model.Wire != Text {
 		if t.req.Conversation, err = t.model.fit(t.req.Conversation); err != nil {
@@ -269,6 +273,8 @@ func (t *turn) place(ctx context.Context) error {
 			match = asRoot(t.req, session.TextParent)
 		case gen.GetTokenizer() != t.model.TokenizerID || gen.GetTemplate() != t.model.TemplateID:
 			match = asRoot(t.req, session.ModelChanged)
+		case gen.GetPolicy() != string(t.prompts.Policy()):
+			match = asRoot(t.req, session.PolicyChanged)
 		default:
 			return t.extend(match)
 		}
@@ -300,7 +306,7 @@ func (t *turn) extend(m session.Match) error {
 		Thought: m.Thought,
 	}
 	t.options.Kwargs = t.kwargs(p)
-	out, err := t.model.Prompts.Extend(parent, t.req.Conversation, t.modelIDs(m.Added), t.options)
+	out, err := t.prompts.Extend(parent, t.req.Conversation, t.modelIDs(m.Added), t.options)
 	var unfit *prompt.NotAppendOnlyError
 	if errors.As(err, &unfit) {
 		return t.root(asRoot(t.req, rootReason(unfit.Reason)))
@@ -330,7 +336,7 @@ func (t *turn) root(m session.Match) error {
 	conv := t.req.Conversation
 	conv.Messages = t.modelIDs(m.Added)
 	t.options.Kwargs = t.kwargs(nil)
-	out, err := t.model.Prompts.Root(conv, t.options)
+	out, err := t.prompts.Root(conv, t.options)
 	if err != nil {
 		return promptError(err)
 	}
@@ -402,7 +408,7 @@ func (t *turn) sampling(policy *event.ModelPolicy) (err error) {
 		t.used = mergeSampling(t.used, fmt.Appendf(nil, `{"max_tokens":%d}`, limit))
 	}
 	if t.model.Wire != Text {
-		t.params.StopTokens = append(t.params.StopTokens, t.model.Prompts.StopTokens()...)
+		t.params.StopTokens = append(t.params.StopTokens, t.prompts.StopTokens()...)
 	}
 	return nil
 }
@@ -536,7 +542,7 @@ func (t *turn) begin() {
 	t.stops = stops{texts: t.params.Stop}
 	t.parser, t.text = nil, textReply{}
 	if t.model.Wire == IDs {
-		t.parser = t.model.Prompts.Parser(t.prompt, t.req.Conversation)
+		t.parser = t.prompts.Parser(t.prompt, t.req.Conversation)
 	}
 }
 

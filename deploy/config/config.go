@@ -63,7 +63,12 @@ type Model struct {
 	Files    string `yaml:"files"`
 	Revision string `yaml:"revision,omitempty"`
 	// Family overrides what is detected from the files.
-	Family        string `yaml:"family,omitempty"`
+	Family string `yaml:"family,omitempty"`
+	// History says what becomes of what the template would write otherwise than
+	// it was sampled, such as the thinking of earlier turns: keep, the default,
+	// leaves the sampled ids; vendor has the template rewrite them, in a new root.
+	// Runs and sessions may say otherwise.
+	History       string `yaml:"history,omitempty"`
 	ContextLength int    `yaml:"context_length,omitempty"`
 	// Engine is the wire that the backends speak, one of Engines; mock runs the
 	// mock engine in this process, openai takes text and not ids.
@@ -237,6 +242,8 @@ func (c Config) Validate() error {
 		check(m.Files != "" || m.Engine == "openai", key+".files", "is missing: a folder, a Hugging Face id, or demo")
 		check(m.Parser == "" || m.Parser == "engine" && (m.Engine == "sglang" || m.Engine == "vllm"), key+".parser",
 			"%q: it can only be engine, for sglang and vllm", m.Parser)
+		check(slices.Contains([]string{"", "keep", "vendor"}, m.History), key+".history", "%q is neither keep nor vendor", m.History)
+		check(m.History == "" || m.Engine != "openai", key+".history", "an engine of openai takes text and renders the history itself")
 		check(slices.Contains(Engines, m.Engine), key+".engine", "%q is none of %v", m.Engine, Engines)
 		check(m.Engine == "mock" || len(m.Backends) > 0, key+".backends", "engine %s needs at least one URL", m.Engine)
 		check(slices.Contains([]string{"", "dns", "env"}, m.Discover), key+".discover", "%q is neither dns nor env", m.Discover)

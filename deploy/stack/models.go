@@ -65,7 +65,7 @@ func (s *Stack) model(ctx context.Context, g *group, m *metrics, c config.Model)
 		if out.Wire == gateway.Text {
 			out.Counter = &gateway.Counter{Tokenizer: f.Tokenizer, Prompts: f.prompts}
 		} else {
-			out.Tokenizer, out.Prompts, out.Family = f.Tokenizer, f.prompts, f.family
+			out.Tokenizer, out.Prompts, out.Histories, out.Family = f.Tokenizer, f.prompts, f.histories, f.family
 			out.TokenizerID, out.TemplateID = f.Tokenizer.Fingerprint(), f.Template.Fingerprint()
 		}
 	}
@@ -93,11 +93,13 @@ func (s *Stack) model(ctx context.Context, g *group, m *metrics, c config.Model)
 	return out, err
 }
 
-// files are a model's files, opened, and what prompts are made with.
+// files are a model's files, opened, and what prompts are made with: under the
+// model's own history policy, and under each that its family allows.
 type files struct {
 	*hub.Model
-	prompts *prompt.Assembler
-	family  string
+	prompts   *prompt.Assembler
+	histories map[prompt.Policy]*prompt.Assembler
+	family    string
 }
 
 // files opens a model's files, once for all parts of the process.
@@ -121,13 +123,41 @@ func (s *Stack) files(ctx context.Context, c config.Model) (files, error) {
 		}
 	}
 	f := files{Model: opened, family: fam.Name}
-	f.prompts, err = prompt.New(prompt.Model{
-		Renderer: opened.Template, Tokenizer: opened.Tokenizer, Family: fam, StopTokens: opened.StopTokens,
-	})
-	if err == nil {
+	if f.prompts, f.histories, err = assemblers(opened, fam, history(c)); err == nil {
 		s.opened[c.Name] = f
 	}
 	return f, err
+}
+
+// history is a model's own history policy. An engine that takes text does what
+// the vendor's template says.
+func history(c config.Model) prompt.Policy {
+	switch {
+	case c.History != "":
+		return prompt.Policy(c.History)
+	case c.Engine == "openai":
+		return prompt.Vendor
+	}
+	return prompt.Keep
+}
+
+// assemblers are what prompts are made with under a model's own history policy,
+// which its family must allow, and under each that it allows.
+func assemblers(opened *hub.Model, fam family.Family, own prompt.Policy) (*prompt.Assembler, map[prompt.Policy]*prompt.Assembler, error) {
+	all := map[prompt.Policy]*prompt.Assembler{}
+	for _, p := range []prompt.Policy{prompt.Keep, prompt.Vendor} {
+		if p != own && !fam.Allows(p) {
+			continue
+		}
+		a, err := prompt.New(prompt.Model{
+			Renderer: opened.Template, Tokenizer: opened.Tokenizer, Family: fam, Policy: p, StopTokens: opened.StopTokens,
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		all[p] = a
+	}
+	return all[own], all, nil
 }
 
 // recorderModels are the files that a recorder audits prompts and tokenizes
@@ -144,10 +174,19 @@ func (s *Stack) recorderModels(ctx context.Context) (*render.Models, error) {
 		}
 		list = append(list, render.Model{
 			Name: c.Name, TokenizerID: f.Tokenizer.Fingerprint(), TemplateID: f.Template.Fingerprint(),
-			Tokenizer: f.Tokenizer, Prompts: f.prompts,
+			Tokenizer: f.Tokenizer, Prompts: f.prompts, Histories: byName(f.histories),
 		})
 	}
 	return render.New(list...), nil
+}
+
+// byName is histories as turn events name them.
+func byName(histories map[prompt.Policy]*prompt.Assembler) map[string]render.Prompts {
+	out := map[string]render.Prompts{}
+	for p, a := range histories {
+		out[string(p)] = a
+	}
+	return out
 }
 
 // otherTokenizers opens what tokenizer/bpe refuses: nil but in a build with the

@@ -21,7 +21,7 @@ func TestABadRequestAboutARunIs400(t *testing.T) {
 	for path, bodies := range map[string][]string{
 		"/runs": {
 			``, `[]`, `{}`, `{"run":1}`, `{"run":"a b"}`, `{"run":"r","policy":[]}`, `{"run":"r","policy":{"other":1}}`,
-			`{"run":"r","policy":{"buffered":1}}`, `{"run":"r","policy":{"limits":{"turns":-1}}}`, `{"run":"r","policy":{"sampling":{"override":{"n":2}}}}`, `{"run":"r","other":1}`,
+			`{"run":"r","policy":{"buffered":1}}`, `{"run":"r","policy":{"history":"forget"}}`, `{"run":"r","policy":{"history":1}}`, `{"run":"r","policy":{"limits":{"turns":-1}}}`, `{"run":"r","policy":{"sampling":{"override":{"n":2}}}}`, `{"run":"r","other":1}`,
 		},
 		"/runs/r/weights":   {``, `[]`, `{}`, `{"version":-1}`, `{"version":"7"}`, `{"version":1.5}`, `{"version":1,"other":1}`},
 		"/runs/a.b/weights": {`{"version":1}`},
@@ -74,7 +74,7 @@ func TestAPausedRunHoldsItsTurnsBackUntilItIsResumed(t *testing.T) {
 // not say otherwise themselves.
 func TestSessionsInheritWhatTheirRunSays(t *testing.T) {
 	w := dialecttest.New(t, dialecttest.Options{})
-	policy := `{"model":"demo","buffered":true,"sampling":{"default":{"temperature":0.5,"top_p":0.9},"override":{"max_tokens":7}},"limits":{"turns":3,"tokens":1000}}`
+	policy := `{"model":"demo","buffered":true,"history":"vendor","sampling":{"default":{"temperature":0.5,"top_p":0.9},"override":{"max_tokens":7}},"limits":{"turns":3,"tokens":1000}}`
 	run := `{"run":"r","policy":` + policy + `,"metadata":{"a":1}}`
 	require.Equal(t, http.StatusOK, admin(w, t, http.MethodPost, "/runs", run).Status)
 	require.Equal(t, http.StatusOK, admin(w, t, http.MethodPost, "/runs", run).Status, "opening it again as it is")
@@ -90,6 +90,7 @@ func TestSessionsInheritWhatTheirRunSays(t *testing.T) {
 	all := opened("plain", "")
 	require.Equal(t, "demo", all.GetModelPolicy().GetModel())
 	require.True(t, all.GetModelPolicy().GetBuffered())
+	require.Equal(t, "vendor", all.GetModelPolicy().GetHistory())
 	require.JSONEq(t, `{"temperature":0.5,"top_p":0.9}`, string(all.GetModelPolicy().GetSamplingDefault()))
 	require.JSONEq(t, `{"max_tokens":7}`, string(all.GetModelPolicy().GetSamplingOverride()))
 	require.EqualValues(t, 3, all.GetLimits().GetTurns())
@@ -102,12 +103,31 @@ func TestSessionsInheritWhatTheirRunSays(t *testing.T) {
 	require.NotContains(t, whole.Body, "half")
 	require.Contains(t, whole.Body, `"content":"whole"`)
 
-	own := opened("own", `,"sampling":{"default":{"top_p":0.1}},"limits":{"turns":9}`)
+	own := opened("own", `,"history":"keep","sampling":{"default":{"top_p":0.1}},"limits":{"turns":9}`)
 	require.JSONEq(t, `{"temperature":0.5,"top_p":0.1}`, string(own.GetModelPolicy().GetSamplingDefault()))
 	require.EqualValues(t, 9, own.GetLimits().GetTurns())
+	require.Equal(t, "keep", own.GetModelPolicy().GetHistory())
 	require.EqualValues(t, 1000, own.GetLimits().GetTokens())
 	r := admin(w, t, http.MethodPost, "/sessions", `{"session":"plain","run":"r"}`)
 	require.Equal(t, http.StatusOK, r.Status, "opening a session again is still the same session")
 
 	refuses(t, admin(w, t, http.MethodPost, "/runs", `{"run":"idle","policy":{"limits":{"idle_seconds":1}}}`), http.StatusBadRequest, "shorter than a generation")
+}
+
+// A model whose family does not allow a history policy serves none that asks for
+// it: refused when it is opened where the model is named, else at its first turn.
+func TestAHistoryPolicyThatTheModelDoesNotHaveIsRefused(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{NoHistories: true})
+	const lacks = `no history policy "vendor"`
+	r := admin(w, t, http.MethodPost, "/runs", `{"run":"r","policy":{"model":"demo","history":"vendor"}}`)
+	refuses(t, r, http.StatusBadRequest, lacks)
+	require.Contains(t, value(t, r, "error", "message"), lacks)
+	r = admin(w, t, http.MethodPost, "/sessions", `{"session":"a","model":"demo","history":"vendor"}`)
+	refuses(t, r, http.StatusBadRequest, lacks)
+	r = admin(w, t, http.MethodPost, "/sessions", `{"session":"b","history":"vendor"}`)
+	require.Equal(t, http.StatusCreated, r.Status, r.Body)
+	r = w.Do(t.Context(), http.MethodPost, "/v1/chat/completions", hello, "Authorization: Bearer "+value(t, r, "key"))
+	refuses(t, r, http.StatusBadRequest, lacks)
+	require.Contains(t, value(t, r, "error", "message"), lacks)
+	require.Empty(t, w.Engine.Requests())
 }

@@ -77,7 +77,7 @@ func decodeOpen(req *gateway.OpenRequest, body []byte) (err error) {
 			o.Split, err = dialect.Text(k, v)
 		case "metadata":
 			o.Metadata, err = objectOf(k, v)
-		case "model", "buffered", "sampling", "limits":
+		case "model", "buffered", "history", "sampling", "limits":
 			policy = append(policy, rawjson.Set{Key: k, Value: v})
 		default:
 			err = gateway.Invalidf(k, "unknown field %q", k)
@@ -159,6 +159,7 @@ func appendTurn(dst []byte, n *tree.Turn, undelivered bool) []byte {
 	text("model", t.GetRequest().GetModel())
 	text("backend", t.GetGeneration().GetBackend())
 	text("engine", t.GetGeneration().GetEngine())
+	text("history", t.GetGeneration().GetPolicy())
 	text("proof", strings.ToLower(strings.TrimPrefix(t.GetGeneration().GetProof().String(), "PROMPT_PROOF_")))
 	text("finish_reason", t.GetCompletion().GetFinishReason())
 	dst = strconv.AppendBool(append(dst, `,"undelivered":`...), undelivered)

@@ -31,6 +31,7 @@ const (
 	TemplateRewrites = "template_rewrites" // the template does not append
 	ModelChanged     = "model_changed"     // another tokenizer or template
 	KwargsChanged    = "kwargs_changed"    // other arguments of the template
+	PolicyChanged    = "policy_changed"    // another history policy
 	TextParent       = "text_parent"       // the parent's ids are not known
 )
 

@@ -20,6 +20,8 @@ type Models interface {
 // are empty.
 type ModelRef struct {
 	Model, Tokenizer, Template, Family string
+	// Policy is the history policy that the prompt was made under.
+	Policy string
 }
 
 // Model renders and tokenizes. It is immutable and safe for concurrent use.
@@ -65,6 +67,7 @@ func (s *State) model(c *event.TurnCommitted) (Model, error) {
 		Tokenizer: g.GetTokenizer(),
 		Template:  g.GetTemplate(),
 		Family:    g.GetFamily(),
+		Policy:    g.GetPolicy(),
 	})
 }
 

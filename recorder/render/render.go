@@ -28,7 +28,10 @@ type Model struct {
 	// TokenizerID and TemplateID are the fingerprints in turn events.
 	TokenizerID, TemplateID string
 	Tokenizer               tokenizer.Tokenizer
-	Prompts                 Prompts
+	// Prompts is what a turn is made with that names no history policy, Histories
+	// by the policies that turns name.
+	Prompts   Prompts
+	Histories map[string]Prompts
 }
 
 // Models finds models. It is immutable and safe for concurrent use.
@@ -56,12 +59,12 @@ func (m *Models) Open(ref fold.ModelRef) (fold.Model, error) {
 	for _, one := range m.list {
 		if ref.Tokenizer == "" && ref.Template == "" {
 			if one.Name == ref.Model {
-				return one, nil
+				return one.under(ref.Policy), nil
 			}
 			continue
 		}
 		if one.TokenizerID == ref.Tokenizer && (ref.Template == "" || one.TemplateID == ref.Template) {
-			return one, nil
+			return one.under(ref.Policy), nil
 		}
 	}
 	return nil, fmt.Errorf("render: no files for model %q, tokenizer %q, template %q", ref.Model, ref.Tokenizer, ref.Template)
@@ -80,11 +83,22 @@ func (m *Models) Only(name string) (fold.Models, error) {
 
 type only struct{ model *model }
 
-func (o only) Open(fold.ModelRef) (fold.Model, error) { return o.model, nil }
+func (o only) Open(ref fold.ModelRef) (fold.Model, error) { return o.model.under(ref.Policy), nil }
 
 type model struct {
 	Model
 	special map[uint32]bool
+}
+
+// under is the model as a turn of a history policy saw it.
+func (m *model) under(policy string) *model {
+	prompts, ok := m.Histories[policy]
+	if !ok {
+		return m
+	}
+	out := *m
+	out.Prompts = prompts
+	return &out
 }
 
 func (m *model) prompt(v fold.View) (prompt.Prompt, error) {

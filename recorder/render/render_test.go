@@ -52,6 +52,39 @@ func TestModelsAreFoundByFingerprintAndByNameWithout(t *testing.T) {
 	}
 }
 
+// named is an assembler that can be told from others.
+type named struct {
+	render.Prompts
+	text string
+	tok  interface {
+		Encode([]uint32, string) []uint32
+	}
+}
+
+func (n named) Root(message.Conversation, prompt.Options) (prompt.Prompt, error) {
+	return prompt.Prompt{Segments: []prompt.Segment{{IDs: n.tok.Encode(nil, n.text)}}}, nil
+}
+
+func TestATurnIsRenderedUnderItsHistoryPolicy(t *testing.T) {
+	m, _ := files(t)
+	m.Prompts = named{text: "own", tok: m.Tokenizer}
+	m.Histories = map[string]render.Prompts{"keep": named{text: "keep", tok: m.Tokenizer}, "vendor": named{text: "vendor", tok: m.Tokenizer}}
+	models := render.New(m)
+	other, err := models.Only("demo")
+	require.NoError(t, err)
+	for policy, want := range map[string]string{"": "own", "keep": "keep", "vendor": "vendor"} {
+		for _, all := range []fold.Models{models, other} {
+			for _, ref := range []fold.ModelRef{{Tokenizer: m.TokenizerID, Policy: policy}, {Model: "demo", Policy: policy}} {
+				opened, err := all.Open(ref)
+				require.NoError(t, err)
+				pieces, err := opened.Render(fold.View{})
+				require.NoError(t, err)
+				require.Equal(t, want, opened.Decode(pieces[0].IDs))
+			}
+		}
+	}
+}
+
 // dialogue writes the turns of a real assembler: what a gateway would log.
 func dialogue(t *testing.T, m render.Model, prompts *prompt.Assembler, answers ...string) *sessiontest.Session {
 	t.Helper()

@@ -707,7 +707,9 @@ type ModelPolicy struct {
 	SamplingDefault  []byte `protobuf:"bytes,2,opt,name=sampling_default,json=samplingDefault,proto3" json:"sampling_default,omitempty"`
 	SamplingOverride []byte `protobuf:"bytes,3,opt,name=sampling_override,json=samplingOverride,proto3" json:"sampling_override,omitempty"`
 	// Nothing of an answer leaves before its turn is in the log.
-	Buffered      bool `protobuf:"varint,4,opt,name=buffered,proto3" json:"buffered,omitempty"`
+	Buffered bool `protobuf:"varint,4,opt,name=buffered,proto3" json:"buffered,omitempty"`
+	// The history policy, keep or vendor; empty is the model's own.
+	History       string `protobuf:"bytes,5,opt,name=history,proto3" json:"history,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -768,6 +770,13 @@ func (x *ModelPolicy) GetBuffered() bool {
 		return x.Buffered
 	}
 	return false
+}
+
+func (x *ModelPolicy) GetHistory() string {
+	if x != nil {
+		return x.History
+	}
+	return ""
 }
 
 // Limits end a session by themselves. Zero is none.
@@ -3879,12 +3888,13 @@ const file_event_proto_rawDesc = "" +
 	"\bkey_hash\x18\t \x01(\fR\akeyHash\x12@\n" +
 	"\fmodel_policy\x18\n" +
 	" \x01(\v2\x1d.turnlog.event.v1.ModelPolicyR\vmodelPolicy\x120\n" +
-	"\x06limits\x18\v \x01(\v2\x18.turnlog.event.v1.LimitsR\x06limits\"\x97\x01\n" +
+	"\x06limits\x18\v \x01(\v2\x18.turnlog.event.v1.LimitsR\x06limits\"\xb1\x01\n" +
 	"\vModelPolicy\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12)\n" +
 	"\x10sampling_default\x18\x02 \x01(\fR\x0fsamplingDefault\x12+\n" +
 	"\x11sampling_override\x18\x03 \x01(\fR\x10samplingOverride\x12\x1a\n" +
-	"\bbuffered\x18\x04 \x01(\bR\bbuffered\"|\n" +
+	"\bbuffered\x18\x04 \x01(\bR\bbuffered\x12\x18\n" +
+	"\ahistory\x18\x05 \x01(\tR\ahistory\"|\n" +
 	"\x06Limits\x12\x14\n" +
 	"\x05turns\x18\x01 \x01(\x03R\x05turns\x12\x16\n" +
 	"\x06tokens\x18\x02 \x01(\x03R\x06tokens\x12!\n" +

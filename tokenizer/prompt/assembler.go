@@ -130,6 +130,9 @@ func ids(tok tokenizer.Tokenizer, tokens []string) map[uint32]bool {
 // Ability returns what New found out.
 func (a *Assembler) Ability() Ability { return a.ability }
 
+// Policy is the history policy that prompts are made under.
+func (a *Assembler) Policy() Policy { return a.m.Policy }
+
 // StopTokens are the ids at which an engine must end a turn.
 func (a *Assembler) StopTokens() []uint32 { return slices.Clone(a.stops) }
 

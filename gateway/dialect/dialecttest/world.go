@@ -43,6 +43,8 @@ type Options struct {
 	PingEvery, Deadline time.Duration
 	// Buffered is the session's policy.
 	Buffered bool
+	// NoHistories has the model keep its history, whoever asks for another policy.
+	NoHistories bool
 	// OneName has the model take no name but its own.
 	OneName bool
 	// LogDown says that the log takes no turns.
@@ -68,8 +70,14 @@ func New(tb testing.TB, o Options) *World {
 	template, err := chat.New(source, chat.SpecialTokens{})
 	require.NoError(tb, err)
 	tok := demo.Tokenizer()
-	prompts, err := prompt.New(prompt.Model{Renderer: template, Tokenizer: tok, Family: family.Qwen3})
-	require.NoError(tb, err)
+	histories := map[prompt.Policy]*prompt.Assembler{}
+	for _, p := range []prompt.Policy{prompt.Keep, prompt.Vendor} {
+		histories[p], err = prompt.New(prompt.Model{Renderer: template, Tokenizer: tok, Family: family.Qwen3, Policy: p})
+		require.NoError(tb, err)
+	}
+	if o.NoHistories {
+		delete(histories, prompt.Vendor)
+	}
 	w := &World{tb: tb, Engine: &Engine{tok: tok}}
 	// Two replicas, so that there is one to turn to.
 	p, err := pool.New(pool.Config{Name: "demo"},
@@ -90,7 +98,7 @@ func New(tb testing.TB, o Options) *World {
 	w.Gateway, err = gateway.New(gatewayCfg, gateway.Deps{
 		Journal: mem.New(mem.Options{}),
 		Models: gateway.NewModels(&gateway.Model{
-			Name: "demo", Aliases: aliases, Tokenizer: tok, Prompts: prompts, Family: family.Qwen3.Name,
+			Name: "demo", Aliases: aliases, Tokenizer: tok, Prompts: histories[prompt.Keep], Histories: histories, Family: family.Qwen3.Name,
 			TokenizerID: "demo", TemplateID: "demo", ContextLength: o.Window, Pool: p, Created: start.Unix(),
 		}),
 		Keys: gateway.NewKeys([]byte("seed"), "admin"),
