@@ -337,12 +337,23 @@ func (w *world) check() {
 // checkSession compares the log with what the engine sampled.
 func (w *world) checkSession(id string) {
 	sampled := map[string]mock.Sampled{}
-	for _, s := range w.engine.Journal().All() {
-		sampled[s.Request] = s
+	read := func() {
+		for _, s := range w.engine.Journal().All() {
+			sampled[s.Request] = s
+		}
 	}
+	read()
 	for _, n := range w.tree(id).Turns {
-		s, ok := sampled[n.ID]
-		require.True(w.t, ok, "turn %s was never sampled", n.ID)
+		// An engine that was told to end writes into its journal when it has
+		// heard of it, which may be after the turn is in the log.
+		eventually(w.t, func() bool {
+			if _, ok := sampled[n.ID]; !ok {
+				read()
+			}
+			_, ok := sampled[n.ID]
+			return ok
+		}, "turn "+n.ID+" was never sampled")
+		s := sampled[n.ID]
 		c := n.Committed.GetCompletion()
 		if slices.Contains(c.GetFlags(), gateway.StopText) {
 			// The engine was told to end, and may have been further by then.
