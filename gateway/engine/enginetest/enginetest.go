@@ -37,6 +37,11 @@ type Adapter struct {
 	Buffered bool
 	// Versions says that spans of weight versions come over the wire.
 	Versions bool
+	// Cut says that they are known even of an answer that was ended early.
+	Cut bool
+	// Experts is the type of the numbers that choices of experts come in; empty
+	// where the wire has none.
+	Experts string
 	// CountsTokens says that the wire counts the completion besides listing it.
 	CountsTokens bool
 	// AbortPath is the path by which a generation is ended, or empty where
@@ -78,6 +83,8 @@ func Run(t *testing.T, tok tokenizer.Tokenizer, a Adapter) {
 		"a prompt beyond the context is too long":                s.tooLong,
 		"versions tile the answer":                               s.versions,
 		"the likeliest tokens come for who asks for them":        s.likeliest,
+		"what was taken of an answer has its versions":           s.versionsOfEnough,
+		"experts stand for each token from the start on":         s.experts,
 		"cached tokens are reported":                             s.cached,
 		"requests do not mix":                                    s.concurrent,
 		"a check says what the engine is":                        s.check,
@@ -466,6 +473,73 @@ func (s *suite) versions(t *testing.T) {
 			require.Equal(t, "13", report.Versions[1].Label)
 		}
 	}
+}
+
+func (s *suite) versionsOfEnough(t *testing.T) {
+	_, srv := s.start(t, mock.Always(mock.Reply{Text: words, Version: "1", VersionAt: 3}))
+	e := s.dial(t, srv.URL)
+	for _, n := range []int{2, 5} {
+		var g got
+		report, err := e.Generate(t.Context(), s.request("x"), func(c engine.Chunk) error {
+			if err := g.emit(c); err != nil || len(g.ids) < n {
+				return err
+			}
+			return engine.ErrEnough
+		})
+		require.ErrorIs(t, err, engine.ErrEnough)
+		var labels []string
+		for _, span := range report.Versions {
+			for range span.Count {
+				labels = append(labels, span.Label)
+			}
+		}
+		if s.Cut {
+			require.Len(t, labels, len(g.ids))
+		}
+		for i, label := range labels {
+			require.Equal(t, map[bool]string{false: "0", true: "1"}[i >= 3], label, "token %d", i)
+		}
+	}
+}
+
+func (s *suite) experts(t *testing.T) {
+	mixture := mock.Experts{Layers: 3, TopK: 2}
+	with := func(c *mock.Config) { c.Experts = mixture }
+	req := s.request("x")
+	req.RoutedFrom = 5
+	_, without := s.start(t, mock.Always(mock.Say(words)))
+	report, err := (&got{}).generate(t, s.dial(t, without.URL), req)
+	require.NoError(t, err)
+	require.Nil(t, report.Routed, "what is not sent is absent")
+
+	m, srv := s.start(t, mock.Always(mock.Say(words)), with)
+	e := s.dial(t, srv.URL)
+	report, err = (&got{}).generate(t, e, s.request("x"))
+	require.NoError(t, err)
+	require.Nil(t, report.Routed, "nobody asked")
+	if s.Experts == "" {
+		return
+	}
+	report, err = (&got{}).generate(t, e, req)
+	require.NoError(t, err)
+	r := report.Routed
+	require.NotNil(t, r)
+	require.Equal(t, s.Experts, r.DType)
+	require.Equal(t, req.RoutedFrom, r.Start)
+	sampled := m.Journal().All()[1]
+	sequence := append(slices.Clone(sampled.Prompt), sampled.Completion...)
+	require.Equal(t, int64(len(sequence)-1-req.RoutedFrom), r.Shape[0], "the last token has not been through the model")
+	width := map[string]int{"uint8": 1, "int32": 4}[r.DType]
+	for at := req.RoutedFrom; at < len(sequence)-1; at++ {
+		for i, want := range mixture.Choose(at, sequence[at]) {
+			n := (at-req.RoutedFrom)*mixture.Layers*mixture.TopK + i
+			require.Equal(t, want, r.Data[n*width], "position %d, number %d", at, i)
+		}
+	}
+
+	_, srv = s.start(t, mock.Always(mock.Reply{Text: words, Fault: mock.Fault{Kind: mock.LostRows}}), with)
+	_, err = (&got{}).generate(t, s.dial(t, srv.URL), req)
+	require.Equal(t, engine.Broken, engine.ClassOf(err), err)
 }
 
 func (s *suite) cached(t *testing.T) {

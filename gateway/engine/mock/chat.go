@@ -19,7 +19,7 @@ type chat struct{ s *Server }
 
 func (f chat) parse(body []byte) (c call, err error) {
 	c = call{routed: -1}
-	messages := false
+	start, messages, routed := 0, false, false
 	for k, v := range rawjson.Members(body) {
 		switch k {
 		case "rid":
@@ -45,6 +45,10 @@ func (f chat) parse(body []byte) (c call, err error) {
 			c.echo = isTrue(v)
 		case "return_meta_info":
 			c.meta = isTrue(v)
+		case "return_routed_experts":
+			routed = isTrue(v)
+		case "routed_experts_start_len":
+			start, err = wire.Int(v)
 		case "max_tokens", "max_completion_tokens":
 			c.max, err = maxTokens(v)
 		case "stop":
@@ -71,6 +75,9 @@ func (f chat) parse(body []byte) (c call, err error) {
 	}
 	if c.prompt == nil {
 		c.prompt = f.s.tok.Encode(nil, render(body))
+	}
+	if routed {
+		c.routed = start
 	}
 	return c, nil
 }

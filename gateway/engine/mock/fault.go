@@ -48,6 +48,8 @@ const (
 	NoLogprobs     FaultKind = "no_logprobs"
 	// Extra sends more tokens than were asked for.
 	Extra FaultKind = "extra"
+	// LostRows leaves the choice of experts for one token out.
+	LostRows FaultKind = "lost_rows"
 )
 
 // Fault is one misbehaviour.

@@ -55,6 +55,8 @@ type Config struct {
 	// Reasons makes vLLM enforce constraints after the reasoning only, as a server
 	// with --reasoning-parser does: here that is never.
 	Reasons bool
+	// Experts is what is chosen, and sent where it is asked for; default none.
+	Experts Experts
 	// Strict makes chat refuse what OpenAI's own servers do not know.
 	Strict bool
 	// Logprobs is the distribution that logprobs are taken from; default

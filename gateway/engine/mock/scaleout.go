@@ -42,7 +42,7 @@ func (s *Server) render(body []byte) (int, []byte) {
 	o.Object("sampling_params", func(o *wire.Object) {
 		for k, v := range rawjson.Members(body) {
 			switch k {
-			case "temperature", "top_p", "top_k", "min_p", "seed", "stop", "max_tokens":
+			case "temperature", "top_p", "top_k", "min_p", "seed", "stop", "max_tokens", "routed_experts_prompt_start":
 				o.Raw(k, v)
 			}
 		}
@@ -87,7 +87,7 @@ func (s *Server) derender(body []byte) (int, []byte) {
 type generation struct{ s *Server }
 
 func (f generation) parse(body []byte) (c call, err error) {
-	c = call{routed: -1, showIDs: true}
+	c = call{showIDs: true}
 	for k, v := range rawjson.Members(body) {
 		switch k {
 		case "request_id":
@@ -115,6 +115,8 @@ func (f generation) parse(body []byte) (c call, err error) {
 					c.seed, err = seed(v)
 				case "top_k":
 					c.topK, err = topK(v)
+				case "routed_experts_prompt_start":
+					c.routed, err = wire.Int(v)
 				}
 				if err != nil {
 					return c, fmt.Errorf("sampling_params.%s: %w", k, err)
@@ -155,6 +157,7 @@ func (f generation) whole(dst []byte, a *answer) []byte {
 		dst = append(dst, `]}`...)
 	}
 	dst = a.appendRuns(append(dst, `,"weight_versions":`...))
+	dst = a.appendFile(dst, f.s.cfg.Experts)
 	dst = append(dst, `}]`...)
 	if a.echo && a.fault.Kind != NoPromptEcho {
 		dst = wire.AppendIDs(append(dst, `,"prompt_token_ids":`...), a.shown)

@@ -171,7 +171,7 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, f format, a 
 		if from > 0 && pause(ctx, pace) != nil {
 			s.record(a, from, "abort")
 			if errors.Is(context.Cause(ctx), errAborted) {
-				a.ids, a.finish, a.byToken = a.ids[:from], "abort", false
+				a.ids, a.versions, a.finish, a.byToken = a.ids[:from], a.versions[:from], "abort", false
 				_, _ = w.Write(append(f.chunk(nil, a, from, from), doneEvent...))
 			}
 			return

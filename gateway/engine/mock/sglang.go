@@ -52,6 +52,7 @@ type sglang struct{ s *Server }
 
 func (f sglang) parse(body []byte) (c call, err error) {
 	c = call{routed: -1, showIDs: true, max: 128}
+	start, routed := 0, false
 	for k, v := range rawjson.Members(body) {
 		switch k {
 		case "rid":
@@ -71,6 +72,12 @@ func (f sglang) parse(body []byte) (c call, err error) {
 		case "top_logprobs_num":
 			if c.likeliest, err = wire.Int(v); err != nil {
 				return c, fmt.Errorf("top_logprobs_num: %w", err)
+			}
+		case "return_routed_experts":
+			routed = isTrue(v)
+		case "routed_experts_start_len":
+			if start, err = wire.Int(v); err != nil {
+				return c, fmt.Errorf("routed_experts_start_len: %w", err)
 			}
 		case "sampling_params":
 			for k, v := range rawjson.Members(v) {
@@ -101,6 +108,9 @@ func (f sglang) parse(body []byte) (c call, err error) {
 				}
 			}
 		}
+	}
+	if routed {
+		c.routed = start
 	}
 	return c, nil
 }
@@ -160,6 +170,9 @@ func (f sglang) meta(dst []byte, a *answer, from, to int, last bool) []byte {
 		dst = a.appendRuns(append(dst, `,"weight_versions":`...))
 	}
 	dst = append(dst, `,"num_retractions":0`...)
+	if last {
+		dst = a.appendFlat(dst, f.s.cfg.Experts)
+	}
 	if a.scores {
 		dst = append(dst, `,"output_token_logprobs":[`...)
 		for n, i := range a.scored(from, to) {

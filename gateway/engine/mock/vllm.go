@@ -17,7 +17,7 @@ func (s *Server) vllmRoutes() {
 type completions struct{ s *Server }
 
 func (f completions) parse(body []byte) (c call, err error) {
-	c = call{routed: -1, max: 16}
+	c = call{max: 16}
 	for k, v := range rawjson.Members(body) {
 		switch k {
 		case "request_id":
@@ -62,6 +62,8 @@ func (f completions) parse(body []byte) (c call, err error) {
 			_, err = wire.Logprob(v)
 		case "return_weight_versions":
 			c.spans = isTrue(v)
+		case "routed_experts_prompt_start":
+			c.routed, err = wire.Int(v)
 		}
 		if err != nil {
 			return c, fmt.Errorf("%s: %w", k, err)
@@ -131,6 +133,9 @@ func (f completions) choice(dst []byte, a *answer, from, to int, first bool) []b
 	}
 	if a.spans && last {
 		dst = a.appendRuns(append(dst, `,"weight_versions":`...))
+	}
+	if !a.stream {
+		dst = a.appendFile(dst, f.s.cfg.Experts)
 	}
 	return append(dst, '}')
 }

@@ -47,7 +47,7 @@ func (e *Engine) chatBody(req *engine.Request, prompt []byte) []byte {
 	if s.MaxTokens > 0 {
 		o.Int("max_completion_tokens", int64(s.MaxTokens))
 	}
-	sampling(o, s)
+	wire.Sampling(o, s, noTopK)
 	if s.Seed != nil {
 		o.Int("seed", *s.Seed)
 	}

@@ -13,7 +13,6 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -33,8 +32,9 @@ type Config struct {
 	// Parser has the server parse its answers: the chat wire instead of
 	// /generate, the answer whole, and Report.Message.
 	Parser bool
-	// RoutedLayers and RoutedTopK are the shape of routed experts, which the
-	// server sends flat; from the model's configuration.
+	// RoutedLayers and RoutedTopK are the shape of a token's experts, which the
+	// server sends flat. Without RoutedTopK they stay so; without RoutedLayers
+	// their number follows from what came.
 	RoutedLayers, RoutedTopK int
 }
 
@@ -111,13 +111,8 @@ func (e *Engine) body(req *engine.Request, prompt []byte) []byte {
 	o.Text("rid", req.ID)
 	o.Raw("input_ids", prompt)
 	o.Object("sampling_params", func(o *wire.Object) {
-		// Null is up to the end of the context; left out it would be 128.
-		if s.MaxTokens > 0 {
-			o.Int("max_new_tokens", int64(s.MaxTokens))
-		} else {
-			o.Raw("max_new_tokens", []byte("null"))
-		}
-		sampling(o, s)
+		wire.MaxTokens(o, "max_new_tokens", s)
+		wire.Sampling(o, s, noTopK)
 		if s.Seed != nil {
 			o.Int("sampling_seed", *s.Seed)
 		}
@@ -150,27 +145,8 @@ func routed(o *wire.Object, req *engine.Request) {
 	}
 }
 
-// sampling writes what both wires spell the same.
-func sampling(o *wire.Object, s *engine.Sampling) {
-	o.Float("temperature", s.Temperature)
-	o.Float("top_p", s.TopP)
-	if s.TopK != nil {
-		k := int64(*s.TopK)
-		if k <= 0 {
-			k = -1
-		}
-		o.Int("top_k", k)
-	}
-	o.Float("min_p", s.MinP)
-	o.Float("frequency_penalty", s.FrequencyPenalty)
-	o.Float("presence_penalty", s.PresencePenalty)
-	o.Float("repetition_penalty", s.RepetitionPenalty)
-	o.Texts("stop", s.Stop)
-	if len(s.StopTokens) > 0 {
-		o.IDs("stop_token_ids", s.StopTokens)
-	}
-	wire.LogitBias(o, s.LogitBias)
-}
+// noTopK is top_k for all of the vocabulary.
+const noTopK = -1
 
 func grammar(o *wire.Object, g *engine.Grammar) {
 	if g == nil {
@@ -222,29 +198,11 @@ type answer struct {
 }
 
 func (a *answer) read(resp *wire.Response) error {
-	if !resp.Streamed() {
-		data, err := resp.All()
-		if err == nil {
-			err = a.event(data)
-		}
-		if err == nil {
-			err = a.Finish()
-		}
+	if err := resp.Each(a.event); err != nil {
 		return err
 	}
-	for {
-		data, err := resp.Next()
-		if errors.Is(err, io.EOF) || string(data) == "[DONE]" {
-			a.over = true
-			return a.Finish()
-		}
-		if err == nil {
-			err = a.event(data)
-		}
-		if err != nil {
-			return err
-		}
-	}
+	a.over = true
+	return a.Finish()
 }
 
 // event reads one chunk.
@@ -316,8 +274,16 @@ func (a *answer) meta(ids, meta []byte) error {
 	a.mixed = a.mixed || a.label != "" && a.label != label
 	a.label = label
 	err = a.tokens(ids, logprobs, likeliest, count)
-	if errors.Is(err, engine.ErrEnough) && !a.mixed {
-		a.OneVersion(a.label)
+	if errors.Is(err, engine.ErrEnough) {
+		// There may be no chunk that finishes the answer.
+		switch {
+		case spans != nil:
+			if broken := a.SpansOfMore(spans); broken != nil {
+				return broken
+			}
+		case !a.mixed:
+			a.OneVersion(a.label)
+		}
 	}
 	if err != nil {
 		return err
@@ -424,11 +390,8 @@ func (a *answer) finish(finish, spans, routed []byte) error {
 	kind, _ := rawjson.Get(finish, "type")
 	switch r := &a.Report; rawjson.Text(kind) {
 	case "stop":
-		r.FinishReason = "stop"
 		matched, _ := rawjson.Get(finish, "matched")
-		if r.MatchedStop = rawjson.Text(matched); rawjson.KindOf(matched) == rawjson.Number {
-			r.MatchedStop = string(matched)
-		}
+		a.Stopped(matched)
 	case "length":
 		r.FinishReason = "length"
 	case "abort":
@@ -466,15 +429,19 @@ func (a *answer) routed(raw []byte) error {
 	if err != nil || len(data)%4 != 0 {
 		return wire.Broken("routed_experts: %d bytes are not int32 numbers in base64", len(data))
 	}
-	r := &engine.Routed{Data: data, DType: "int32", Start: a.Request().RoutedFrom, Shape: []int64{int64(len(data) / 4)}}
-	if row := a.cfg.RoutedLayers * a.cfg.RoutedTopK * 4; row > 0 {
-		rows := len(a.Request().Prompt) + a.Tokens - 1 - r.Start
-		if rows*row != len(data) {
-			return wire.Broken("routed_experts: %d bytes where %d rows of %d layers and %d experts were expected: are routed_layers and routed_top_k right?",
-				len(data), rows, a.cfg.RoutedLayers, a.cfg.RoutedTopK)
-		}
-		r.Shape = []int64{int64(rows), int64(a.cfg.RoutedLayers), int64(a.cfg.RoutedTopK)}
+	rows := a.RoutedRows()
+	if rows <= 0 || len(data)%(4*rows) != 0 {
+		return wire.Broken("routed_experts: %d numbers do not make %d rows", len(data)/4, rows)
 	}
-	a.Report.Routed = r
+	shape := []int64{int64(rows), int64(len(data) / 4 / rows)}
+	if topK := int64(a.cfg.RoutedTopK); topK > 0 {
+		layers := shape[1] / topK
+		if layers*topK != shape[1] || a.cfg.RoutedLayers > 0 && layers != int64(a.cfg.RoutedLayers) {
+			return wire.Broken("routed_experts: %d numbers a token where %d layers and %d experts were expected: are routed_layers and routed_top_k right?",
+				shape[1], a.cfg.RoutedLayers, topK)
+		}
+		shape = []int64{shape[0], layers, topK}
+	}
+	a.Report.Routed = &engine.Routed{Data: data, DType: "int32", Start: a.Request().RoutedFrom, Shape: shape}
 	return nil
 }

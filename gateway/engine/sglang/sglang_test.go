@@ -35,7 +35,7 @@ func TestTheContractOfAnEngine(t *testing.T) {
 			Skip: []mock.FaultKind{mock.NoEnd, mock.NoIDs},
 		},
 	} {
-		a.Kind, a.Versions, a.CountsTokens, a.AbortPath = "sglang", true, true, "/abort_request"
+		a.Kind, a.Versions, a.CountsTokens, a.AbortPath, a.Experts = "sglang", true, true, "/abort_request", "int32"
 		a.New = func(c wire.Config) (engine.Engine, error) {
 			return sglang.New(sglang.Config{Config: c, CountOnly: name == "count only", Parser: name == "parser"})
 		}

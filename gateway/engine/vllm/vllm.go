@@ -12,7 +12,6 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -81,10 +80,18 @@ func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(eng
 	if err != nil {
 		return a.Report, err
 	}
+	defer resp.Close()
 	err = a.read(resp)
-	resp.Close()
-	if err != nil && !a.over {
-		e.abort(ctx, req.ID)
+	told := err != nil && !a.over && e.abort(ctx, req.ID)
+	if errors.Is(err, engine.ErrEnough) {
+		if told {
+			a.rest(resp)
+		}
+		if a.spans != nil {
+			if broken := a.SpansOfMore(a.spans); broken != nil {
+				return a.Report, broken
+			}
+		}
 	}
 	return a.Report, err
 }
@@ -105,11 +112,13 @@ func (e *Engine) logprobKind(req *engine.Request) event.LogprobKind {
 	return event.LogprobKind_LOGPROB_KIND_PROCESSED
 }
 
-// abort tells the server that nobody waits for the answer. Closing the
-// connection cancels it, too; the path is there only with --enable-scale-out.
-func (e *Engine) abort(ctx context.Context, id string) {
+// abort tells the server that nobody waits for the answer, and reports whether
+// it was understood: then the server ends the answer as any other, with what it
+// says at the end. Closing the connection cancels it, too; the path is there only
+// with --enable-scale-out.
+func (e *Engine) abort(ctx context.Context, id string) bool {
 	if id == "" || !e.aborts.Load() {
-		return
+		return false
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
@@ -122,6 +131,7 @@ func (e *Engine) abort(ctx context.Context, id string) {
 	if errors.As(err, &failed) && failed.Status == http.StatusNotFound {
 		e.aborts.Store(false)
 	}
+	return err == nil
 }
 
 func (e *Engine) body(req *engine.Request, prompt []byte) []byte {
@@ -130,12 +140,7 @@ func (e *Engine) body(req *engine.Request, prompt []byte) []byte {
 	o.Text("model", e.name(req))
 	o.Text("request_id", req.ID)
 	o.Raw("prompt", prompt)
-	// Null is up to the end of the context; left out it would be 16.
-	if s.MaxTokens > 0 {
-		o.Int("max_tokens", int64(s.MaxTokens))
-	} else {
-		o.Raw("max_tokens", []byte("null"))
-	}
+	wire.MaxTokens(o, "max_tokens", s)
 	sampling(o, s)
 	o.Bool("skip_special_tokens", false)
 	// The sampled token's own logprob, and so many of the likeliest.
@@ -162,25 +167,11 @@ func (e *Engine) name(req *engine.Request) string {
 	return req.Model
 }
 
-// sampling writes what all paths spell the same.
 func sampling(o *wire.Object, s *engine.Sampling) {
-	o.Float("temperature", s.Temperature)
-	o.Float("top_p", s.TopP)
-	if s.TopK != nil {
-		o.Int("top_k", int64(max(0, *s.TopK)))
-	}
-	o.Float("min_p", s.MinP)
-	o.Float("frequency_penalty", s.FrequencyPenalty)
-	o.Float("presence_penalty", s.PresencePenalty)
-	o.Float("repetition_penalty", s.RepetitionPenalty)
+	wire.Sampling(o, s, 0)
 	if s.Seed != nil {
 		o.Int("seed", *s.Seed)
 	}
-	o.Texts("stop", s.Stop)
-	if len(s.StopTokens) > 0 {
-		o.IDs("stop_token_ids", s.StopTokens)
-	}
-	wire.LogitBias(o, s.LogitBias)
 }
 
 // checkGrammar refuses what the server would not enforce.
@@ -229,29 +220,36 @@ type answer struct {
 }
 
 func (a *answer) read(resp *wire.Response) error {
-	if !resp.Streamed() {
-		data, err := resp.All()
-		if err == nil {
-			err = a.event(data)
-		}
-		if err != nil {
+	if err := resp.Each(a.event); err != nil {
+		return err
+	}
+	a.over = true
+	return a.end()
+}
+
+// errEnded ends the reading of what follows an abort.
+var errEnded = errors.New("vllm: the answer has ended")
+
+// rest reads what is left of an answer that was aborted because enough of it was
+// here, for the weight versions at its end. Tokens that still come are not taken.
+func (a *answer) rest(resp *wire.Response) {
+	late := time.AfterFunc(abortTimeout, resp.Close)
+	defer late.Stop()
+	_ = resp.Each(func(data []byte) error {
+		if err := wire.Valid(data); err != nil {
 			return err
 		}
-		return a.end()
-	}
-	for {
-		data, err := resp.Next()
-		if errors.Is(err, io.EOF) || string(data) == "[DONE]" {
-			a.over = true
-			return a.end()
+		choices, _ := rawjson.Get(data, "choices")
+		for c := range rawjson.Elements(choices) {
+			if v, ok := rawjson.Get(c, "weight_versions"); ok && rawjson.KindOf(v) == rawjson.Array {
+				a.spans = append(a.spans[:0], v...)
+			}
+			if finish, _ := rawjson.Get(c, "finish_reason"); rawjson.KindOf(finish) == rawjson.String {
+				return errEnded
+			}
 		}
-		if err == nil {
-			err = a.event(data)
-		}
-		if err != nil {
-			return err
-		}
-	}
+		return nil
+	})
 }
 
 func (a *answer) event(data []byte) error {
@@ -324,13 +322,15 @@ func (a *answer) choice(raw []byte) error {
 			return err
 		}
 	}
-	if err := a.Emit(c); err != nil {
+	err = a.Emit(c)
+	if finish == nil || err != nil && !errors.Is(err, engine.ErrEnough) {
 		return err
 	}
-	if finish == nil {
-		return nil
+	// What comes with the last tokens is taken even if fewer had been enough.
+	if broken := a.finish(rawjson.Text(finish), stop, routed); broken != nil {
+		return broken
 	}
-	return a.finish(rawjson.Text(finish), stop, routed)
+	return err
 }
 
 func (a *answer) logprobs(raw []byte, ids []uint32) ([]float32, error) {
@@ -389,10 +389,7 @@ func (a *answer) finish(reason string, stop, routed []byte) error {
 	r := &a.Report
 	switch reason {
 	case "stop":
-		r.FinishReason = "stop"
-		if r.MatchedStop = rawjson.Text(stop); rawjson.KindOf(stop) == rawjson.Number {
-			r.MatchedStop = string(stop)
-		}
+		a.Stopped(stop)
 	case "length":
 		r.FinishReason = "length"
 	case "abort":
@@ -413,6 +410,11 @@ func (a *answer) finish(reason string, stop, routed []byte) error {
 	r.Routed, err = npy(data)
 	if err != nil {
 		return wire.Broken("routed_experts: %v", err)
+	}
+	if rows := a.RoutedRows(); len(r.Routed.Shape) == 0 || r.Routed.Shape[0] != int64(rows) {
+		shape := r.Routed.Shape
+		r.Routed = nil
+		return wire.Broken("routed_experts: an array of %v where %d rows were asked for", shape, rows)
 	}
 	r.Routed.Start = a.Request().RoutedFrom
 	return nil

@@ -26,7 +26,7 @@ func TestTheContractOfAnEngine(t *testing.T) {
 	for _, parser := range []bool{false, true} {
 		a := enginetest.Adapter{
 			Kind: "vllm", Proof: event.PromptProof_PROMPT_PROOF_ECHO, Versions: true, CountsTokens: true,
-			Buffered: parser, Parses: parser, AbortPath: "/inference/v1/abort_requests",
+			Buffered: parser, Parses: parser, Cut: !parser, Experts: "uint8", AbortPath: "/inference/v1/abort_requests",
 			New: func(c wire.Config) (engine.Engine, error) { return vllm.New(vllm.Config{Config: c, Parser: parser}) },
 		}
 		if parser {

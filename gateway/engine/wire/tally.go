@@ -128,12 +128,42 @@ func (t *Tally) Finish() error {
 // Spans reads weight versions as sglang and vLLM write them: a list of
 // {version, start, end} that tiles the tokens.
 func (t *Tally) Spans(raw []byte) error {
-	var out []*event.VersionSpan
-	at := 0
+	out, n, err := versionSpans(raw)
+	if err == nil && n != t.Tokens {
+		err = Broken("weight_versions cover %d tokens of %d", n, t.Tokens)
+	}
+	if err == nil {
+		t.Report.Versions = out
+	}
+	return err
+}
+
+// SpansOfMore is Spans where the engine sampled tokens that were not taken any
+// more, behind those that were.
+func (t *Tally) SpansOfMore(raw []byte) error {
+	out, n, err := versionSpans(raw)
+	if err == nil && n < t.Tokens {
+		err = Broken("weight_versions cover %d tokens of %d", n, t.Tokens)
+	}
+	if err != nil {
+		return err
+	}
+	left := uint32(t.Tokens)
+	for i, span := range out {
+		if span.Count = min(span.Count, left); span.Count == 0 {
+			out = out[:i]
+			break
+		}
+		left -= span.Count
+	}
+	t.Report.Versions = out
+	return nil
+}
+
+func versionSpans(raw []byte) (out []*event.VersionSpan, at int, err error) {
 	for span := range rawjson.Elements(raw) {
 		var start, end int
 		var label string
-		var err error
 		for k, v := range rawjson.Members(span) {
 			switch k {
 			case "version":
@@ -144,21 +174,31 @@ func (t *Tally) Spans(raw []byte) error {
 				end, err = Int(v)
 			}
 			if err != nil {
-				return Broken("weight_versions: %s: %v", k, err)
+				return nil, 0, Broken("weight_versions: %s: %v", k, err)
 			}
 		}
 		if start != at || end < start {
-			return Broken("weight_versions: a span from %d to %d stands after token %d", start, end, at)
+			return nil, 0, Broken("weight_versions: a span from %d to %d stands after token %d", start, end, at)
 		}
 		if at = end; end > start {
 			out = append(out, &event.VersionSpan{Count: uint32(end - start), Label: label})
 		}
 	}
-	if at != t.Tokens {
-		return Broken("weight_versions cover %d tokens of %d", at, t.Tokens)
+	return out, at, nil
+}
+
+// RoutedRows is how many rows the experts of this answer have: from the position
+// that was asked for to the last token but one, the last never having been
+// through the model.
+func (t *Tally) RoutedRows() int { return len(t.req.Prompt) + t.Tokens - 1 - t.req.RoutedFrom }
+
+// Stopped notes that the answer ended by itself, and what matched: a text, or a
+// token by its number.
+func (t *Tally) Stopped(matched []byte) {
+	t.Report.FinishReason = "stop"
+	if t.Report.MatchedStop = rawjson.Text(matched); rawjson.KindOf(matched) == rawjson.Number {
+		t.Report.MatchedStop = string(matched)
 	}
-	t.Report.Versions = out
-	return nil
 }
 
 // OneVersion says that all tokens were sampled by one version.

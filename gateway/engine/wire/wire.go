@@ -177,6 +177,30 @@ func (r *Response) Next() ([]byte, error) {
 	return nil, r.fault("the stream", err)
 }
 
+// Each calls event with every event of a stream up to its end, or with the whole
+// of an answer that is none. What event is given is valid until it returns.
+func (r *Response) Each(event func(data []byte) error) error {
+	if !r.Streamed() {
+		data, err := r.All()
+		if err != nil {
+			return err
+		}
+		return event(data)
+	}
+	for {
+		data, err := r.Next()
+		if errors.Is(err, io.EOF) || string(data) == "[DONE]" {
+			return nil
+		}
+		if err == nil {
+			err = event(data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
 // All reads the whole answer.
 func (r *Response) All() ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
