@@ -83,6 +83,9 @@ type Deps struct {
 	Journal journal.Journal
 	Models  *Models
 	Keys    *Keys
+	// Blobs keeps the experts that turns refer to; needed where a model has
+	// RoutedExperts.
+	Blobs Blobs
 	// Existed says whether a session of which the log holds nothing was there
 	// once; nil knows of none.
 	Existed func(ctx context.Context, session string) (bool, error)
@@ -120,6 +123,9 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 	}
 	if deps.Journal == nil || deps.Models == nil || deps.Keys == nil {
 		return nil, errors.New("gateway: journal, models and keys are needed")
+	}
+	if deps.Blobs == nil && slices.ContainsFunc(deps.Models.List(), func(m *Model) bool { return m.RoutedExperts }) {
+		return nil, errors.New("gateway: a model's routed experts need a place for blobs")
 	}
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)

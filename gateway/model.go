@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 
-	"turnlog.dev/gateway/engine"
 	"turnlog.dev/gateway/pool"
 	"turnlog.dev/schema/message"
 	"turnlog.dev/tokenizer"
@@ -28,6 +27,9 @@ type Model struct {
 	Counter *Counter
 	// Family, TokenizerID and TemplateID are recorded with every turn.
 	Family, TokenizerID, TemplateID string
+	// RoutedExperts has engines say which experts a mixture model chose; see
+	// Deps.Blobs.
+	RoutedExperts bool
 	// ContextLength in tokens; 0 is unknown.
 	ContextLength int
 	// SamplingDefault and SamplingOverride are JSON objects; see ModelPolicy.
@@ -102,14 +104,6 @@ func (m *Model) under(p prompt.Policy) (*prompt.Assembler, error) {
 		return nil, Invalidf("history", "the engine of model %q renders the history itself: no history policy can be asked for", m.Name)
 	}
 	return nil, Invalidf("history", "model %q, of family %s, has no history policy %q", m.Name, m.Family, p)
-}
-
-// request returns what the engine is asked for.
-func (m *Model) request(id, session string, prompt []uint32, s engine.Sampling, g *engine.Grammar) engine.Request {
-	return engine.Request{
-		ID: id, Session: session, Model: m.Name, Prompt: prompt,
-		Sampling: s, Grammar: g, RoutedFrom: -1,
-	}
 }
 
 // bytes returns what an id stands for.

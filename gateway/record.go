@@ -117,7 +117,7 @@ func (t *turn) generation(g pool.Result) *event.Generation {
 		Pool: t.model.Name, Backend: g.Backend, Engine: g.Engine,
 		Proof: g.Proof, PromptTokens: uint32(len(t.ids)), CachedTokens: uint32(g.CachedTokens),
 		Tokenizer: t.model.TokenizerID, Template: t.model.TemplateID, Family: t.model.Family,
-		Policy: history, Attempts: g.Attempts, Constraints: t.constraints(),
+		Policy: history, Attempts: g.Attempts, Constraints: t.constraints(), Blobs: t.blobs,
 		SentUs: micros(t.sent), FirstTokenUs: micros(g.FirstToken), DoneUs: micros(t.g.deps.Now()),
 	}
 	return out

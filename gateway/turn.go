@@ -195,8 +195,9 @@ type turn struct {
 	completion []uint32
 	logprobs   []float32
 	likeliest  [][]engine.Candidate
-	reordered  bool // the client sent results out of order
-	released   bool // the client has seen something of the answer
+	blobs      []*event.Blob // what the turn refers to
+	reordered  bool          // the client sent results out of order
+	released   bool          // the client has seen something of the answer
 	sent       time.Time
 }
 
@@ -439,6 +440,9 @@ func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer,
 	if generated.Likeliest != nil {
 		t.likeliest = generated.Likeliest
 	}
+	if err := t.keepExperts(ctx, generated.Routed); err != nil {
+		return nil, t.abort(ctx, reply, generated, err)
+	}
 	answer := t.answer(reply, generated)
 	committed := t.committed(reply, answer, generated)
 	t.g.deps.Fault("turn.before_append")
@@ -510,8 +514,10 @@ func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (poo
 		return true
 	}
 	t.begin()
-	req := t.model.request(t.id, t.req.Session, t.ids, t.params, t.grammar)
-	req.Likeliest = t.req.Likeliest
+	req := engine.Request{
+		ID: t.id, Session: t.req.Session, Model: t.model.Name, Prompt: t.ids,
+		Sampling: t.params, Grammar: t.grammar, RoutedFrom: t.routedFrom(), Likeliest: t.req.Likeliest,
+	}
 	if t.model.Wire == IDs {
 		req.Sampling.Stop = nil // see stops
 	} else {

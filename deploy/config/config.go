@@ -89,8 +89,15 @@ type Model struct {
 	// APIKeyFile holds the key that the backends ask for.
 	APIKeyFile string `yaml:"api_key_file,omitempty"`
 	// Concurrency bounds the requests that one backend gets at a time.
-	Concurrency int            `yaml:"concurrency,omitempty"`
-	Sampling    SamplingPolicy `yaml:"sampling,omitempty"`
+	Concurrency int `yaml:"concurrency,omitempty"`
+	// RoutedExperts asks sglang or vLLM which experts of a mixture model were
+	// chosen for each token; the servers need --enable-return-routed-experts.
+	// sglang does not say the shape: RoutedTopK is how many experts a layer
+	// chooses, RoutedLayers how many layers do.
+	RoutedExperts bool           `yaml:"routed_experts,omitempty"`
+	RoutedLayers  int            `yaml:"routed_layers,omitempty"`
+	RoutedTopK    int            `yaml:"routed_top_k,omitempty"`
+	Sampling      SamplingPolicy `yaml:"sampling,omitempty"`
 }
 
 // SamplingPolicy holds JSON objects of sampling parameters.
@@ -257,6 +264,12 @@ func (c Config) Validate() error {
 			check(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", key+".backends", "%q is not http://HOST:PORT", b)
 			check(err != nil || u.User == nil, key+".backends", "a key in an address would be shown wherever the address is: use api_key_file")
 		}
+		check(!m.RoutedExperts || slices.Contains([]string{"mock", "sglang", "vllm"}, m.Engine), key+".routed_experts",
+			"engine %s does not say them; sglang and vllm do", m.Engine)
+		check(m.RoutedExperts && m.Engine != "vllm" || m.RoutedLayers == 0 && m.RoutedTopK == 0, key+".routed_top_k",
+			"the shape is for sglang with routed_experts: true")
+		check(m.RoutedLayers >= 0 && m.RoutedTopK >= 0 && (m.RoutedLayers == 0 || m.RoutedTopK > 0), key+".routed_layers",
+			"must not be negative, and needs routed_top_k")
 		check(m.ContextLength >= 0, key+".context_length", "must not be negative")
 	}
 	check(c.Exporter.S3.Endpoint == "" || c.Exporter.S3.Bucket != "", "exporter.s3.bucket", "is missing")

@@ -50,6 +50,7 @@ func (s *Stack) model(ctx context.Context, g *group, m *metrics, c config.Model)
 	out := &gateway.Model{
 		Name: c.Name, Aliases: c.Aliases, Created: time.Now().Unix(),
 		SamplingDefault: []byte(c.Sampling.Default), SamplingOverride: []byte(c.Sampling.Override),
+		RoutedExperts: c.RoutedExperts,
 	}
 	switch {
 	case c.Engine == "openai":
@@ -281,7 +282,7 @@ func opener(kind string, c config.Model) (func(url string) (pool.Replica, error)
 	return func(url string) (pool.Replica, error) {
 		cfg := cfg
 		cfg.URL = url
-		e, err := newEngine(kind, c.Parser == "engine", cfg)
+		e, err := newEngine(kind, c, cfg)
 		return pool.Replica{Name: pool.NameOf(url), Engine: e}, err
 	}, nil
 }
@@ -301,10 +302,11 @@ func (b backends) Open(url string) error {
 	return b.Add(r)
 }
 
-func newEngine(kind string, parses bool, cfg wire.Config) (engine.Engine, error) {
+func newEngine(kind string, c config.Model, cfg wire.Config) (engine.Engine, error) {
+	parses := c.Parser == "engine"
 	switch kind {
 	case "sglang":
-		return sglang.New(sglang.Config{Config: cfg, Parser: parses})
+		return sglang.New(sglang.Config{Config: cfg, Parser: parses, RoutedLayers: c.RoutedLayers, RoutedTopK: c.RoutedTopK})
 	case "vllm":
 		return vllm.New(vllm.Config{Config: cfg, Parser: parses})
 	case "llamacpp":
@@ -322,7 +324,11 @@ const nonCanonical = 0.02
 // startMock runs a mock engine in this process, on a port of its own: it is
 // reached as every engine is.
 func (s *Stack) startMock(ctx context.Context, g *group, c config.Model, tok tokenizer.Tokenizer) (url string, err error) {
-	srv, err := mock.New(mock.Config{Tokenizer: tok, Model: c.Name, Seed: 1, NonCanonical: nonCanonical, Logger: s.opt.Log})
+	cfg := mock.Config{Tokenizer: tok, Model: c.Name, Seed: 1, NonCanonical: nonCanonical, Logger: s.opt.Log}
+	if c.RoutedExperts {
+		cfg.Experts = mock.SomeExperts
+	}
+	srv, err := mock.New(cfg)
 	if err != nil {
 		return "", err
 	}

@@ -59,6 +59,8 @@ type options struct {
 	Limits *event.Limits
 	// NonCanonical is the share of tokens that are sampled in another split.
 	NonCanonical float64
+	// Blobs has the engine say which experts it chose, and keeps them.
+	Blobs gateway.Blobs
 	// Mock changes the engine's configuration.
 	Mock func(*mock.Config)
 }
@@ -99,6 +101,7 @@ func newWorld(t *testing.T, script mock.Script, opt options) *world {
 	}))
 	t.Cleanup(srv.Close)
 	w.model = demoModel(t)
+	w.model.RoutedExperts = opt.Blobs != nil
 	w.model.Pool = dial(t, srv.URL, opt.Wire)
 	w.gateway, w.url = w.serve()
 	opened, err := w.gateway.Open(t.Context(), gateway.OpenRequest{Session: session, Opened: &event.SessionOpened{Limits: opt.Limits}})
@@ -151,7 +154,7 @@ func (w *world) serve() (*gateway.Gateway, string) {
 		cfg.CacheBytes = w.opt.CacheBytes
 	}
 	g, err := gateway.New(cfg, gateway.Deps{
-		Journal: w.log, Models: gateway.NewModels(w.model), Keys: gateway.NewKeys([]byte("seed"), adminKey),
+		Blobs: w.opt.Blobs, Journal: w.log, Models: gateway.NewModels(w.model), Keys: gateway.NewKeys([]byte("seed"), adminKey),
 	})
 	require.NoError(w.t, err)
 	surface := httpapi.Default()

@@ -26,10 +26,14 @@ func mockCommand() *cobra.Command {
 	noncanonical := cmd.Flags().Float64("non-canonical", 0.02, "chance for a token to be sampled as two that spell the same")
 	delay := cmd.Flags().Duration("delay", 0, "wait before the first token")
 	pace := cmd.Flags().Duration("pace", 0, "wait between two tokens")
+	experts := cmd.Flags().Bool("experts", false, "play a mixture model that says which experts it chose")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		cfg := mock.Config{
 			Tokenizer: demo.Tokenizer(), Model: "demo", Seed: *seed, NonCanonical: *noncanonical,
 			Delay: *delay, Pace: *pace,
+		}
+		if *experts {
+			cfg.Experts = mock.SomeExperts
 		}
 		if *journal != "" {
 			f, err := os.OpenFile(*journal, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)

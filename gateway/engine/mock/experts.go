@@ -12,6 +12,9 @@ import (
 // without --enable-return-routed-experts: it sends none.
 type Experts struct{ Layers, TopK int }
 
+// SomeExperts is a small mixture model.
+var SomeExperts = Experts{Layers: 4, TopK: 2}
+
 // expertsPerLayer is how many there are to choose from.
 const expertsPerLayer = 64
 
