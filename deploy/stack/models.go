@@ -70,9 +70,13 @@ func (s *Stack) model(ctx context.Context, g *group, m *metrics, c config.Model)
 			out.TokenizerID, out.TemplateID = f.Tokenizer.Fingerprint(), f.Template.Fingerprint()
 		}
 	}
-	kind, src, err := s.source(ctx, g, c, out.Tokenizer)
-	if err != nil {
-		return nil, err
+	kind, src := c.Engine, listed(c)
+	if c.Engine == "mock" {
+		url, err := s.startMock(ctx, g, c, out.Tokenizer)
+		if err != nil {
+			return nil, err
+		}
+		kind, src = "sglang", pool.List{url}
 	}
 	open, err := opener(kind, c)
 	if err != nil {
@@ -84,8 +88,12 @@ func (s *Stack) model(ctx context.Context, g *group, m *metrics, c config.Model)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.fill(ctx, g, c, p, src, open); err != nil {
+	e := &engines{model: c, pool: p, source: newSource(src), open: open}
+	if err := s.fill(ctx, g, e); err != nil {
 		return nil, err
+	}
+	if c.Engine != "mock" {
+		s.engines = append(s.engines, e)
 	}
 	out.Backends = backends{p, open}
 	m.pool(c.Name, p.Stats)
@@ -227,22 +235,19 @@ func (s *Stack) check(ctx context.Context, c config.Model, p *pool.Pool) (window
 	return slices.Min(lengths), nil
 }
 
-// source is where a model's engines are listed, and the wire that they speak.
-func (s *Stack) source(ctx context.Context, g *group, c config.Model, tok tokenizer.Tokenizer) (kind string, src pool.Source, err error) {
-	switch {
-	case c.Engine == "mock":
-		url, err := s.startMock(ctx, g, c, tok)
-		return "sglang", pool.List{url}, err
-	case c.Discover == "env":
-		return c.Engine, pool.Env{Names: c.Backends, Lookup: os.LookupEnv}, nil
-	case c.Discover == "dns":
+// listed is where a model's engines are listed.
+func listed(c config.Model) pool.Source {
+	switch c.Discover {
+	case "env":
+		return pool.Env{Names: c.Backends, Lookup: os.LookupEnv}
+	case "dns":
 		var all pool.Sources
 		for _, url := range c.Backends {
 			all = append(all, pool.DNS{URL: url})
 		}
-		return c.Engine, all, nil
+		return all
 	}
-	return c.Engine, pool.List(c.Backends), nil
+	return pool.List(c.Backends)
 }
 
 // lookEvery is how often names of engines are looked up again.
@@ -251,22 +256,24 @@ const lookEvery = 10 * time.Second
 // fill puts the engines that are listed now into a pool, and keeps it in step
 // with a source that changes. A name that nothing stands behind yet is no reason
 // not to start.
-func (s *Stack) fill(ctx context.Context, g *group, c config.Model, p *pool.Pool, src pool.Source, open func(string) (pool.Replica, error)) error {
-	urls, err := src.Backends(ctx)
-	switch {
-	case err != nil && c.Discover != "dns":
+func (s *Stack) fill(ctx context.Context, g *group, e *engines) error {
+	urls, err := e.source.Backends(ctx)
+	switch dns := e.model.Discover == "dns"; {
+	case err != nil && !dns:
 		return err
 	case err != nil:
-		s.opt.Log.WarnContext(ctx, "no engine is found yet; the names are looked up again every ten seconds", "model", c.Name, "error", err)
+		s.opt.Log.WarnContext(ctx, "no engine is found yet; the names are looked up again every ten seconds", "model", e.model.Name, "error", err)
 	default:
-		if err := p.Sync(urls, open); err != nil {
+		if err := e.pool.Sync(urls, e.open); err != nil {
 			return err
 		}
 	}
-	if c.Discover != "dns" {
+	if e.model.Discover != "dns" {
 		return nil
 	}
-	return g.start(ctx, part{name: "engines of " + c.Name, run: func(ctx context.Context) error { return p.Follow(ctx, src, lookEvery, open) }})
+	return g.start(ctx, part{name: "engines of " + e.model.Name, run: func(ctx context.Context) error {
+		return e.pool.Follow(ctx, e.source, lookEvery, e.open)
+	}})
 }
 
 // opener makes replicas of one model's kind of engine.

@@ -42,9 +42,10 @@ type Stack struct {
 	roles Roles
 	opt   Options
 
-	opened map[string]files // by the name of the model
-	ready  chan struct{}
-	addr   net.Addr
+	opened  map[string]files // by the name of the model
+	engines []*engines       // of the models that are served; complete when ready
+	ready   chan struct{}
+	addr    net.Addr
 }
 
 // New returns a stack that does nothing until Run. The error lists all faults

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -35,13 +36,24 @@ func root() *cobra.Command {
 
 // configured is a command that reads the configuration first.
 func configured(cmd *cobra.Command, do func(cmd *cobra.Command, cfg config.Config) error) *cobra.Command {
+	return reloadable(cmd, func(cmd *cobra.Command, cfg config.Config, _ loader) error { return do(cmd, cfg) })
+}
+
+// loader reads a configuration from where it was read before.
+type loader func() (config.Config, error)
+
+// reloadable is configured for a command that reads it again later.
+func reloadable(cmd *cobra.Command, do func(cmd *cobra.Command, cfg config.Config, load loader) error) *cobra.Command {
 	file := cmd.Flags().String("config", os.Getenv("TURNLOG_CONFIG"), "configuration file, YAML")
 	check := cmd.Flags().Bool("check-config", false, "check the configuration and end")
 	show := cmd.Flags().Bool("print-config", false, "print the configuration that is in force and end")
 	config.AddFlags(cmd.Flags())
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := config.Load(config.Source{File: *file, Env: os.Environ(), Flags: cmd.Flags()})
+		load := func() (config.Config, error) {
+			return config.Load(config.Source{File: *file, Env: os.Environ(), Flags: cmd.Flags()})
+		}
+		cfg, err := load()
 		switch {
 		case err != nil:
 			return err
@@ -59,24 +71,28 @@ func configured(cmd *cobra.Command, do func(cmd *cobra.Command, cfg config.Confi
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), "the configuration is valid")
 			return err
 		}
-		return do(cmd, cfg)
+		return do(cmd, cfg, load)
 	}
 	return cmd
 }
 
 // run is a command that runs parts of the stack until it is told to stop.
 func run(name, short string, roles stack.Roles) *cobra.Command {
-	return configured(&cobra.Command{Use: name, Short: short}, func(cmd *cobra.Command, cfg config.Config) error {
+	return reloadable(&cobra.Command{Use: name, Short: short}, func(cmd *cobra.Command, cfg config.Config, load loader) error {
 		if roles != stack.All && cfg.Log.URL == "" {
 			return errors.New("log.url: a part by itself needs the URL of a NATS server (--log.url); turnlog up embeds one")
 		}
+		log := logger(cfg, cmd.ErrOrStderr())
 		s, err := stack.New(cfg, roles, stack.Options{
-			Log: logger(cfg, cmd.ErrOrStderr()), Out: cmd.OutOrStdout(), Version: version(), Fault: faults(),
+			Log: log, Out: cmd.OutOrStdout(), Version: version(), Fault: faults(),
 		})
 		if err != nil {
 			return err
 		}
-		return s.Run(cmd.Context())
+		ctx, cancel := context.WithCancel(cmd.Context())
+		defer cancel()
+		reloadOnHangup(ctx, s, log, load)
+		return s.Run(ctx)
 	})
 }
 
