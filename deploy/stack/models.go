@@ -290,7 +290,11 @@ func opener(kind string, c config.Model) (func(url string) (pool.Replica, error)
 		cfg := cfg
 		cfg.URL = url
 		e, err := newEngine(kind, c, cfg)
-		return pool.Replica{Name: pool.NameOf(url), Engine: e}, err
+		r := pool.Replica{Name: pool.NameOf(url), Engine: e}
+		if c.Engine == "mock" { // it says that it is the engine whose wire it speaks
+			r.Kind = "mock"
+		}
+		return r, err
 	}, nil
 }
 

@@ -38,6 +38,32 @@ func (c *ColumnDigest) value(bits uint64) {
 	c.Count++
 }
 
+// addInts does for each element of a list what value does. Lists may have an
+// element for every token: these loops keep the sum in a register.
+func addInts[T int8 | int32](c *ColumnDigest, list []T) {
+	sum, weight := c.Values, 2*c.Count+1
+	for _, x := range list {
+		sum += weight * uint64(uint32(x))
+		weight += 2
+	}
+	c.Values, c.Count = sum, c.Count+uint64(len(list))
+}
+
+func addFloats(c *ColumnDigest, list []float32) {
+	sum, weight := c.Values, 2*c.Count+1
+	for _, x := range list {
+		sum += weight * uint64(math.Float32bits(x))
+		weight += 2
+	}
+	c.Values, c.Count = sum, c.Count+uint64(len(list))
+}
+
+func addLongs(c *ColumnDigest, list []int64) {
+	for _, x := range list {
+		c.value(uint64(x))
+	}
+}
+
 // row ends a row whose elements began at the given Count.
 func (c *ColumnDigest) row(began uint64, null bool) {
 	shape := 2 * (c.Count - began)
@@ -96,19 +122,13 @@ func addValue(group []ColumnDigest, v reflect.Value) {
 	c := &group[0]
 	switch list := v.Interface().(type) {
 	case []int32:
-		for _, x := range list {
-			c.value(uint64(uint32(x)))
-		}
+		addInts(c, list)
 		return
 	case []int8:
-		for _, x := range list {
-			c.value(uint64(uint32(int32(x))))
-		}
+		addInts(c, list)
 		return
 	case []float32:
-		for _, x := range list {
-			c.value(uint64(math.Float32bits(x)))
-		}
+		addFloats(c, list)
 		return
 	case time.Time:
 		c.value(uint64(list.UnixMicro()))

@@ -199,6 +199,16 @@ func TestVerifyNoticesAnotherValueOrderOrLength(t *testing.T) {
 	}
 }
 
+func TestARowLongerThanAPageIsVerified(t *testing.T) {
+	in := sample(3, 1_300_000) // a page holds 1,048,576 ids
+	in[1].InputIDs, in[1].LossMask, in[1].Logprobs, in[1].Versions = []int32{}, []int8{}, []float32{}, nil
+	file, digest := write(t, in)
+	require.NoError(t, parquet.Verify(bytes.NewReader(file), int64(len(file)), digest))
+	in[2].InputIDs[1_299_999]++
+	file, _ = write(t, in)
+	require.ErrorIs(t, parquet.Verify(bytes.NewReader(file), int64(len(file)), digest), parquet.ErrCorrupt)
+}
+
 func TestNestedRowsAreVerifiedToo(t *testing.T) {
 	type call struct {
 		Name string `col:"name"`

@@ -1,6 +1,7 @@
 package parquet
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -138,11 +139,11 @@ func (s *summer) page(page pq.Page) error {
 		data := page.Data()
 		switch page.Type().Kind() {
 		case pq.Int32:
-			return numbers(s, page, data.Int32(), func(v int32) uint64 { return uint64(uint32(v)) })
+			return numbers(s, page, data.Int32(), addInts[int32])
 		case pq.Int64:
-			return numbers(s, page, data.Int64(), func(v int64) uint64 { return uint64(v) })
+			return numbers(s, page, data.Int64(), addLongs)
 		case pq.Float:
-			return numbers(s, page, data.Float(), func(v float32) uint64 { return uint64(math.Float32bits(v)) })
+			return numbers(s, page, data.Float(), addFloats)
 		}
 	}
 	values := page.Values()
@@ -165,8 +166,8 @@ func (s *summer) page(page pq.Page) error {
 }
 
 // numbers sums a page of lists without making a value of each element: values
-// holds those that are there, the levels say where.
-func numbers[T any](s *summer, page pq.Page, values []T, bits func(T) uint64) error {
+// holds those that are there, the levels say where. It goes row by row.
+func numbers[T any](s *summer, page pq.Page, values []T, add func(*ColumnDigest, []T)) error {
 	rep, def := page.RepetitionLevels(), page.DefinitionLevels()
 	if len(rep) != len(def) {
 		return fmt.Errorf("%d repetition levels for %d definition levels", len(rep), len(def))
@@ -175,22 +176,23 @@ func numbers[T any](s *summer, page pq.Page, values []T, bits func(T) uint64) er
 	if s.optional {
 		top = 2
 	}
-	at := 0
-	for i, r := range rep {
-		if r == 0 {
-			s.begin(s.optional && def[i] == 0)
+	for len(rep) > 0 {
+		if rep[0] == 0 { // else the page begins within a row
+			s.begin(s.optional && def[0] == 0)
 		}
-		if def[i] < top {
-			continue
+		n := 1 + bytes.IndexByte(rep[1:], 0)
+		if n == 0 {
+			n = len(rep)
 		}
-		if at == len(values) {
-			return fmt.Errorf("%d values for more levels", at)
+		there := bytes.Count(def[:n], []byte{top})
+		if there > len(values) {
+			return fmt.Errorf("levels for %d values, %d are left", there, len(values))
 		}
-		s.c.value(bits(values[at]))
-		at++
+		add(s.c, values[:there])
+		rep, def, values = rep[n:], def[n:], values[there:]
 	}
-	if at != len(values) {
-		return fmt.Errorf("%d values, %d levels for them", len(values), at)
+	if len(values) > 0 {
+		return fmt.Errorf("%d values without levels", len(values))
 	}
 	return nil
 }

@@ -3,7 +3,7 @@
 Collect:
 
     import turnlog
-    client = turnlog.Client("http://127.0.0.1:8080", admin_key)
+    client = turnlog.Client("http://127.0.0.1:8420", admin_key)
     with client.open_session(run="r1", group="task-7", index=0, group_size=8) as session:
         run_agent(base_url=session.base_url, api_key=session.key)   # any OpenAI client
         session.reward(1.0, {"tests": 1.0})
@@ -107,7 +107,7 @@ class Client:
 
     def __init__(self, url: Optional[str] = None, admin_key: Optional[str] = None,
                  timeout: float = 60.0, patience: float = 60.0):
-        self.url = (url or os.environ.get("TURNLOG_URL", "http://127.0.0.1:8080")).rstrip("/")
+        self.url = (url or os.environ.get("TURNLOG_URL", "http://127.0.0.1:8420")).rstrip("/")
         self.timeout, self.patience = timeout, patience
         self._key = admin_key or os.environ.get("TURNLOG_ADMIN_KEY", "")
 

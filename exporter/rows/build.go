@@ -202,18 +202,8 @@ func (r *Row) tokens(q *sequence) {
 		r.TurnFinish = append(r.TurnFinish, s.turn.FinishReason)
 		r.TurnSeq = append(r.TurnSeq, int64(s.turn.sequence))
 	}
-	for i, v := range q.versions {
-		if v < 0 || q.mask[i] == 0 {
-			continue
-		}
-		v := int64(v)
-		if r.VersionMin == nil {
-			r.VersionMin, r.VersionMax = &v, &v
-		} else if v < *r.VersionMin {
-			r.VersionMin = &v
-		} else if v > *r.VersionMax {
-			r.VersionMax = &v
-		}
+	if least, most, known := q.trainedVersions(); known {
+		r.VersionMin, r.VersionMax = &least, &most
 	}
 }
 

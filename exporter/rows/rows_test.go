@@ -55,6 +55,24 @@ func TestARowHoldsABranchAsTheModelSawIt(t *testing.T) {
 	}
 }
 
+func TestALongRowTakesNoMoreAllocationsThanAShortOne(t *testing.T) {
+	allocations := func(tokens int) float64 {
+		s := rowstest.New("s")
+		s.Turn("a", "", 0, make([]uint32, tokens), make([]uint32, tokens))
+		s.Seal("main", "a")
+		in := rows.NewSession(s.ID)
+		for i, ev := range s.Events() {
+			require.NoError(t, in.Add(ev, uint64(i+1)))
+		}
+		return testing.AllocsPerRun(10, func() {
+			res, err := in.Rows(rows.Policy{})
+			require.NoError(t, err)
+			require.NotNil(t, res.Rows[0].VersionMin)
+		})
+	}
+	require.Equal(t, allocations(10), allocations(10_000))
+}
+
 func TestASharedTurnIsTrainedOnce(t *testing.T) {
 	s := rowstest.New("s1")
 	a := s.Turn("a", "", 0, []uint32{1}, []uint32{10, 11})

@@ -140,3 +140,19 @@ func (q *sequence) stable() bool { return q.hole > len(q.ids) }
 func (q *sequence) hasVersions() bool {
 	return slices.ContainsFunc(q.versions, func(v int32) bool { return v >= 0 })
 }
+
+// trainedVersions returns the oldest and the newest weight version of the tokens
+// that are trained, as far as they are known.
+func (q *sequence) trainedVersions() (least, most int64, known bool) {
+	for i, v := range q.versions {
+		if v < 0 || q.mask[i] == 0 {
+			continue
+		}
+		if version := int64(v); !known {
+			least, most, known = version, version, true
+		} else {
+			least, most = min(least, version), max(most, version)
+		}
+	}
+	return least, most, known
+}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Opens shards with the readers that trainers use and compares what they see:
 # pyarrow, DuckDB, polars, pandas, HF datasets (also streaming), hyparquet and
-# arrow-rs.
+# arrow-rs (as parquet-wasm, which is that crate in WebAssembly).
 #
 #   run.sh                            shards of made-up sessions, then shards
 #                                     of the whole program against a mock engine

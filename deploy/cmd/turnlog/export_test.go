@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,6 +29,13 @@ func turnlog(t *testing.T, args ...string) (string, error) {
 	cmd.SetErr(&bytes.Buffer{})
 	err := cmd.ExecuteContext(t.Context())
 	return out.String(), err
+}
+
+// turnlog.py is copied into trainers, so that nothing else ties the two.
+func TestThePythonModuleAsksTheAddressThatTheGatewayListensOn(t *testing.T) {
+	module, err := os.ReadFile(filepath.Join("..", "..", "..", "exporter", "python", "turnlog.py"))
+	require.NoError(t, err)
+	require.Contains(t, string(module), `"TURNLOG_URL", "http://`+config.Default().Listen+`"`)
 }
 
 func TestShardsOfTheDemoAreShownCheckedAndWritten(t *testing.T) {
@@ -58,6 +66,7 @@ func TestShardsOfTheDemoAreShownCheckedAndWritten(t *testing.T) {
 	shown := run("shards", "show", "--row", row[:8])
 	require.Contains(t, shown, row)
 	require.Contains(t, shown, "[+")
+	require.Contains(t, shown, "demo on mock", "no engine served this")
 	require.NotContains(t, shown, "\x1b[")
 	require.Contains(t, run("shards", "show", "--each"), "INDEX")
 	require.Contains(t, run("shards", "check"), " 0 faults\n")
