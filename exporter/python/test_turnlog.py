@@ -192,6 +192,12 @@ class DatasetTest(unittest.TestCase):
         row = {"input_ids": [1, 2, 3], "loss_mask": [0, 1, 1], "logprobs": None, "remove_sample": True}
         self.assertEqual(turnlog.split(row), ([1], [2, 3], [0, 0], None))
 
+    def test_an_advantage_that_is_no_number_is_none(self):
+        for value, want in (("2", 2.0), ("true", None), ('"2"', None), ("null", None)):
+            row = {"row_id": "r", "advantage": 1.0}
+            turnlog._amend(row, {}, {("r", -1, "advantage"): (1, value)})
+            self.assertEqual(row["advantage"], want, value)
+
     def test_a_shard_that_was_collected_says_so(self):
         with tempfile.TemporaryDirectory() as folder:
             shutil.copytree(os.path.join(SHARDS, "schema=traj.v1", ".turnlog"), os.path.join(folder, "schema=traj.v1", ".turnlog"))

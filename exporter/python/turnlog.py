@@ -321,8 +321,8 @@ class File:
 
 
 class Dataset:
-    """The shards below an exporter's root, at one manifest; the last one when
-    manifest is None. run limits it to one run. See MANIFEST.md.
+    """The shards below an exporter's root, a folder, at one manifest; the last one
+    when manifest is None. run limits it to one run. See MANIFEST.md.
 
     A row is a dict of the columns of turnlog.traj.v1. With T = row["length"]:
     input_ids, loss_mask (1: sampled, to be trained) and, where the engine gave
@@ -430,7 +430,7 @@ def _amend(row: dict, rewards: dict, notes: dict) -> None:
             row["turn_reward"][i] = rewards[id, i][1]
     if (id, -1, "advantage") in notes and "advantage" in row:
         value = json.loads(notes[id, -1, "advantage"][1])
-        row["advantage"] = float(value) if isinstance(value, (int, float)) else None
+        row["advantage"] = float(value) if type(value) in (int, float) else None
     if (id, -1, "remove_sample") in notes and "remove_sample" in row:
         row["remove_sample"] = row["status"] == "aborted" or notes[id, -1, "remove_sample"][1] == "true"
 

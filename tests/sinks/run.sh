@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Runs the promises of a sink against an S3 server that is a program of its own:
 # versitygw. (The test takes a MinIO binary too, in TURNLOG_TEST_MINIO.) The last
-# line is "N passed, N
-# failed, N skipped"; one server is one check.
+# line is "N passed, N failed, N skipped"; one server is one check.
 #
 # Servers are built from the Go module proxy, outside the workspace, into
 # $TURNLOG_CACHE/servers (default .cache/servers in the repository).
