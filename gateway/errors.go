@@ -79,6 +79,8 @@ func AsError(err error) *Error {
 		return &Error{Kind: UnknownThing, Message: "no such session; open it with POST /sessions", Err: err}
 	case is(session.ErrClosed):
 		return &Error{Kind: Closed, Message: "the session is closed", Err: err}
+	case is(run.ErrOver):
+		return &Error{Kind: Closed, Message: "the run is over and its events have left the log; open another run", Err: err}
 	case is(journal.ErrTrimmed):
 		return &Error{Kind: Closed, Message: "the session is over and its turns have left the log; read them in the shards, and open another session", Err: err}
 	case is(run.ErrResumed):

@@ -146,7 +146,7 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 		deps.Fault = func(string) {}
 	}
 	g := &Gateway{cfg: cfg, deps: deps, sessions: session.NewStore(deps.Journal, cfg.CacheBytes, deps.Existed)}
-	g.runs = run.NewStore(deps.Journal, deps.Process, func(id, name string) *event.Event {
+	g.runs = run.NewStore(deps.Journal, deps.Process, cfg.AppendTimeout, func(id, name string) *event.Event {
 		return g.event(id, name, journal.RunSession(name))
 	})
 	g.closing, g.abort = context.WithCancel(context.Background())

@@ -270,7 +270,7 @@ func (g *Gateway) DeliveryFailed(ctx context.Context, sess, turn string, cause e
 }
 
 // View runs fn with the tree of a session, as far as this gateway knows it
-// after a look at the log. fn must not keep it.
+// after a look at the log. fn must not keep it, but for its turns.
 func (g *Gateway) View(ctx context.Context, sess string, fn func(*tree.Tree) error) error {
 	return g.sessions.Use(ctx, sess, func(s *session.Session) error {
 		if err := s.CatchUp(ctx); err != nil {

@@ -25,10 +25,10 @@ func (g *Gateway) OpenRun(ctx context.Context, name string, opened *event.RunOpe
 	if m := opened.GetMetadata(); len(m) > 0 && rawjson.KindOf(m) != rawjson.Object {
 		return Invalidf("metadata", "metadata must be a JSON object")
 	}
-	return g.useRun(ctx, name, func(ctx context.Context, r *run.Run) error {
+	return g.useRun(name, func(r *run.Run) error {
 		ev := g.event("open", name, journal.RunSession(name))
 		ev.Body = &event.Event_RunOpened{RunOpened: opened}
-		if err := r.Append(ctx, ev); err != nil {
+		if err := r.Open(ctx, ev); err != nil {
 			return err
 		}
 		was, err := r.Opened(ctx)
@@ -48,7 +48,7 @@ func (g *Gateway) UpdateWeights(ctx context.Context, name string, w *event.Weigh
 	if w.GetLabel() == "" {
 		w.Label = fmt.Sprint(w.GetVersion())
 	}
-	return g.useRun(ctx, name, func(ctx context.Context, r *run.Run) error {
+	return g.useRun(name, func(r *run.Run) error {
 		ev := g.event(fmt.Sprintf("weights-%d-%s", w.GetVersion(), w.GetLabel()), name, journal.RunSession(name))
 		ev.Body = &event.Event_WeightsUpdated{WeightsUpdated: w}
 		return r.Append(ctx, ev)
@@ -57,17 +57,14 @@ func (g *Gateway) UpdateWeights(ctx context.Context, name string, w *event.Weigh
 
 // Pause holds back new turns of a run at every gateway; those under way go on.
 func (g *Gateway) Pause(ctx context.Context, name string) error {
-	return g.useRun(ctx, name, func(ctx context.Context, r *run.Run) error { return r.Hold(ctx, true) })
+	return g.useRun(name, func(r *run.Run) error { return r.Hold(ctx, true) })
 }
 
 // Drain pauses a run and waits until none of its turns is under way at any
 // gateway. It returns the gateways that it did not wait for, since they say
 // nothing any more: killed ones.
 func (g *Gateway) Drain(ctx context.Context, name string) (gone []string, err error) {
-	if err := g.Pause(ctx, name); err != nil {
-		return nil, err
-	}
-	err = g.runs.Use(name, func(r *run.Run) error {
+	err = g.useRun(name, func(r *run.Run) error {
 		gone, err = r.Drain(ctx)
 		return err
 	})
@@ -76,12 +73,12 @@ func (g *Gateway) Drain(ctx context.Context, name string) (gone []string, err er
 
 // Resume lets the turns of a run in again.
 func (g *Gateway) Resume(ctx context.Context, name string) error {
-	return g.useRun(ctx, name, func(ctx context.Context, r *run.Run) error { return r.Hold(ctx, false) })
+	return g.useRun(name, func(r *run.Run) error { return r.Hold(ctx, false) })
 }
 
 // inherited lays what a session says for itself over what its run says.
 func (g *Gateway) inherited(ctx context.Context, name string, own Policy) (p Policy, err error) {
-	err = g.useRun(ctx, name, func(ctx context.Context, r *run.Run) error {
+	err = g.useRun(name, func(r *run.Run) error {
 		opened, err := r.Opened(ctx)
 		if err != nil {
 			return err
@@ -92,12 +89,9 @@ func (g *Gateway) inherited(ctx context.Context, name string, own Policy) (p Pol
 	return p.with(own), err
 }
 
-// useRun runs fn with a run, for as long as an append may take.
-func (g *Gateway) useRun(ctx context.Context, name string, fn func(context.Context, *run.Run) error) error {
+func (g *Gateway) useRun(name string, fn func(*run.Run) error) error {
 	if !ValidName(name) {
 		return Invalidf("run", "a run is 1 to 64 of A-Z, a-z, 0-9, _ and -")
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.cfg.AppendTimeout)
-	defer cancel()
-	return g.runs.Use(name, func(r *run.Run) error { return fn(ctx, r) })
+	return g.runs.Use(name, fn)
 }

@@ -42,7 +42,7 @@ func keys(adminFile, seedFile string) (*gateway.Keys, error) {
 func AdminKey(file string) (string, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("admin key: %w", err)
+		return "", fmt.Errorf("admin key: %w; it is in the data folder of a gateway: name that with --data, or the file with --keys.admin-file", err)
 	}
 	for line := range strings.Lines(string(raw)) {
 		if key := strings.TrimSpace(line); key != "" && !strings.HasPrefix(key, "#") {

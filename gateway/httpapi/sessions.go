@@ -98,9 +98,15 @@ func (a *api) listSessions(c *echo.Context) error {
 	if a.deps.Sessions == nil {
 		return &gateway.Error{Kind: gateway.UnknownRoute, Message: "this gateway does not list sessions"}
 	}
+	state := c.QueryParam("state")
+	switch state {
+	case "", "open", "closed", "parked", "trimmed":
+	default:
+		return gateway.Invalidf("state", "state is open, closed, parked or trimmed, not %q", state)
+	}
 	w := c.Response()
 	begun := false
-	for row, err := range a.deps.Sessions.List(c.Request().Context(), c.QueryParam("run"), c.QueryParam("group"), c.QueryParam("state")) {
+	for row, err := range a.deps.Sessions.List(c.Request().Context(), c.QueryParam("run"), c.QueryParam("group"), state) {
 		switch {
 		case err != nil && !begun:
 			return err
@@ -124,28 +130,24 @@ func (a *api) listSessions(c *echo.Context) error {
 // showTurn shows one turn as it stands in the log: its place, its messages, its
 // ids and how they came to be.
 func (a *api) showTurn(c *echo.Context) error {
-	var out []byte
+	var n *tree.Turn
+	var undelivered bool
 	err := a.deps.Gateway.View(c.Request().Context(), c.Param("session"), func(t *tree.Tree) error {
-		n := t.Turn(c.Param("turn"))
-		if n == nil {
+		if n = t.Turn(c.Param("turn")); n == nil {
 			return &gateway.Error{Kind: gateway.UnknownThing, Param: "turn", Message: fmt.Sprintf("the session has no turn %q", c.Param("turn"))}
 		}
-		out = appendTurn(nil, n, t.Undelivered[n.ID])
+		undelivered = t.Undelivered[n.ID]
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return c.JSONBlob(http.StatusOK, append(out, '\n'))
+	return c.JSONBlob(http.StatusOK, append(appendTurn(nil, n, undelivered), '\n'))
 }
 
 func appendTurn(dst []byte, n *tree.Turn, undelivered bool) []byte {
 	t := n.Committed
-	text := func(key, value string) {
-		if value != "" {
-			dst = rawjson.AppendText(append(append(dst, `,"`+key...), `":`...), value)
-		}
-	}
+	text, _, _ := members(&dst)
 	dst = rawjson.AppendText(append(dst, `{"turn":`...), n.ID)
 	text("parent", t.GetParent())
 	dst = strconv.AppendInt(append(dst, `,"parent_keep":`...), int64(n.Keep), 10)
@@ -186,37 +188,49 @@ func appendTurn(dst []byte, n *tree.Turn, undelivered bool) []byte {
 	return append(dst, '}')
 }
 
-// showSession shows a session's state and its tree, turn by turn.
+// pieces is about how many bytes of an answer are written at once.
+const pieces = 32 << 10
+
+// showSession shows a session's state and its tree, turn by turn. It takes a
+// look at the session and then writes what it saw: however long that is and
+// however slow the reader, the session serves on.
 func (a *api) showSession(c *echo.Context) error {
 	var out []byte
+	var turns []*tree.Turn
 	err := a.deps.Gateway.View(c.Request().Context(), c.Param("session"), func(t *tree.Tree) error {
-		out = appendSession(nil, t)
+		out, turns = appendSession(nil, t), t.Turns
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return c.JSONBlob(http.StatusOK, append(out, '\n'))
+	w := c.Response()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	out = append(out, `,"turns":[`...)
+	for i, n := range turns {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		if out = appendPlace(out, n); len(out) >= pieces {
+			if _, err := w.Write(out); err != nil {
+				return nil //nolint:nilerr // the reader is gone
+			}
+			out = out[:0]
+		}
+	}
+	_, _ = w.Write(append(out, "]}\n"...))
+	return nil
 }
 
+// appendSession begins a JSON object with what there is to say of a session but
+// for its turns.
 func appendSession(dst []byte, t *tree.Tree) []byte {
 	state := "open"
 	if t.Closed != nil {
 		state = "closed"
 	}
-	text := func(key, value string) {
-		if value != "" {
-			dst = rawjson.AppendText(append(append(dst, `,"`+key...), `":`...), value)
-		}
-	}
-	flag := func(key string, set bool) {
-		if set {
-			dst = append(append(append(dst, `,"`...), key...), `":true`...)
-		}
-	}
-	number := func(key string, n int64) {
-		dst = strconv.AppendInt(append(append(dst, `,"`+key...), `":`...), n, 10)
-	}
+	text, _, number := members(&dst)
 	dst = rawjson.AppendText(append(dst, `{"session":`...), t.Session)
 	text("run", t.Run)
 	text("state", state)
@@ -230,30 +244,53 @@ func appendSession(dst []byte, t *tree.Tree) []byte {
 	}
 	number("new_tokens", int64(t.NewIDs()))
 	number("aborted", int64(len(t.Aborted)))
-	dst = append(dst, `,"turns":[`...)
-	for i, n := range t.Turns {
-		if i > 0 {
-			dst = append(dst, ',')
+	return dst
+}
+
+// appendPlace appends a turn's place in the tree.
+func appendPlace(dst []byte, n *tree.Turn) []byte {
+	t := n.Committed
+	text, flag, number := members(&dst)
+	dst = rawjson.AppendText(append(dst, `{"turn":`...), n.ID)
+	text("parent", t.GetParent())
+	text("decision", t.GetMatch().GetDecision())
+	text("reason", t.GetMatch().GetReason())
+	text("tolerances", strings.Join(t.GetMatch().GetTolerances(), ","))
+	flag("ambiguous", t.GetMatch().GetAmbiguous())
+	flag("rewritten", t.GetMatch().GetRewritten())
+	text("class", t.GetRequest().GetClass())
+	text("dialect", t.GetRequest().GetDialect())
+	text("model_asked", t.GetRequest().GetModelAsked())
+	text("model", t.GetRequest().GetModel())
+	text("thread", t.GetRequest().GetThread())
+	text("finish_reason", t.GetCompletion().GetFinishReason())
+	number("prompt_tokens", int64(n.PromptLen))
+	number("parent_keep", int64(n.Keep))
+	number("completion_tokens", int64(n.Len-n.PromptLen))
+	return append(dst, '}')
+}
+
+// members append members to an object that has one already; what is empty or
+// false is left out.
+func members(dst *[]byte) (text func(key, value string), flag func(key string, set bool), number func(key string, n int64)) {
+	key := func(k string) { *dst = append(append(append(*dst, `,"`...), k...), `":`...) }
+	text = func(k, value string) {
+		if value != "" {
+			key(k)
+			*dst = rawjson.AppendText(*dst, value)
 		}
-		dst = rawjson.AppendText(append(dst, `{"turn":`...), n.ID)
-		text("parent", n.Committed.GetParent())
-		text("decision", n.Committed.GetMatch().GetDecision())
-		text("reason", n.Committed.GetMatch().GetReason())
-		text("tolerances", strings.Join(n.Committed.GetMatch().GetTolerances(), ","))
-		flag("ambiguous", n.Committed.GetMatch().GetAmbiguous())
-		flag("rewritten", n.Committed.GetMatch().GetRewritten())
-		text("class", n.Committed.GetRequest().GetClass())
-		text("dialect", n.Committed.GetRequest().GetDialect())
-		text("model_asked", n.Committed.GetRequest().GetModelAsked())
-		text("model", n.Committed.GetRequest().GetModel())
-		text("thread", n.Committed.GetRequest().GetThread())
-		text("finish_reason", n.Committed.GetCompletion().GetFinishReason())
-		number("prompt_tokens", int64(n.PromptLen))
-		number("parent_keep", int64(n.Keep))
-		number("completion_tokens", int64(n.Len-n.PromptLen))
-		dst = append(dst, '}')
 	}
-	return append(dst, "]}"...)
+	flag = func(k string, set bool) {
+		if set {
+			key(k)
+			*dst = append(*dst, "true"...)
+		}
+	}
+	number = func(k string, n int64) {
+		key(k)
+		*dst = strconv.AppendInt(*dst, n, 10)
+	}
+	return text, flag, number
 }
 
 // deleteSession closes a session with reason deleted; nothing is erased.

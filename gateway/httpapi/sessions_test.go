@@ -2,7 +2,9 @@ package httpapi_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -173,6 +175,58 @@ func TestASessionAndItsTurnsCanBeRead(t *testing.T) {
 	}
 	// A session's own key reads nothing but answers.
 	refuses(t, w.Do(t.Context(), http.MethodGet, "/sessions/"+dialecttest.Session, ""), http.StatusUnauthorized, "session key")
+}
+
+// slowReader takes what it is given only when it is told to.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	given, take chan struct{}
+	largest     int
+}
+
+func (r *slowReader) Write(b []byte) (int, error) {
+	r.largest = max(r.largest, len(b))
+	r.given <- struct{}{}
+	<-r.take
+	return r.ResponseRecorder.Write(b)
+}
+
+func TestAFullReadIsStreamedAndItsSessionServesOn(t *testing.T) {
+	w := dialecttest.New(t, dialecttest.Options{})
+	ask := func(i int) {
+		r := w.Post("/v1/chat/completions", fmt.Sprintf(`{"messages":[{"role":"user","content":"question %d"}]}`, i))
+		require.Equal(t, http.StatusOK, r.Status, r.Body)
+	}
+	const turns = 800
+	for i := range turns {
+		ask(i)
+	}
+	reader := &slowReader{httptest.NewRecorder(), make(chan struct{}), make(chan struct{}), 0}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/sessions/"+dialecttest.Session, nil)
+	r.Header.Set("Authorization", "Bearer admin")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Handler.ServeHTTP(reader, r)
+	}()
+	pieces := 0
+	for reading := true; reading; {
+		select {
+		case <-reader.given:
+			ask(turns + pieces) // while the reader is stuck
+			pieces++
+			reader.take <- struct{}{}
+		case <-ended:
+			reading = false
+		}
+	}
+	require.Greater(t, pieces, 1)
+	require.Less(t, reader.largest, reader.Body.Len()/2, "in pieces")
+	var shown struct {
+		Turns []struct{ Turn string }
+	}
+	require.NoError(t, json.Unmarshal(reader.Body.Bytes(), &shown))
+	require.Len(t, shown.Turns, turns, "as it was when it was asked for")
 }
 
 func TestAllFaultsOfTheConfigurationAreReportedAtOnce(t *testing.T) {

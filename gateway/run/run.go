@@ -29,12 +29,25 @@ const (
 	retry = 20 * time.Millisecond
 )
 
+// Errors of a Run.
+var (
+	// ErrResumed says that turns were let in again while somebody waited for the
+	// end of those under way.
+	ErrResumed = errors.New("run: resumed meanwhile")
+	// ErrOver is a run whose own log was trimmed: whether turns may begin, and
+	// what its sessions inherit, is not known any more.
+	ErrOver = errors.New("run: its log has been trimmed")
+)
+
 // Run is one run as this gateway knows it. All methods are safe for concurrent
-// use.
+// use. What they ask of the log fails with journal.ErrUnavailable if there is no
+// answer in the store's patience.
 type Run struct {
 	store *Store
 	name  string
-	io    chan struct{} // whoever talks to the log holds a slot; mu is never held meanwhile
+	// Whoever reads the log holds a slot, and so does who says what this gateway
+	// serves: one word after the other. mu is never held meanwhile.
+	io, word chan struct{}
 
 	mu      sync.Mutex // guards what follows
 	state   state
@@ -45,23 +58,30 @@ type Run struct {
 	watched bool      // a goroutine looks at the log every now and then
 	wordAt  time.Time // when we last said that we have turns under way
 	wordOn  int64     // ... and about which order
+	// parting says that our last word may be that we serve nothing any more: no
+	// turn begins before another.
+	parting bool
 }
 
 // Enter waits until turns may begin, and counts one in. The caller calls leave
 // when the turn has ended. The error is ctx's or the log's.
 func (r *Run) Enter(ctx context.Context) (leave func(), err error) {
+	since := time.Now()
 	for {
 		fresh, held, ours := r.enter()
 		switch {
 		case ours && !held && fresh:
 			return r.leave, nil
+		case fresh && held:
+			err = sleep(ctx, Lease)
+			since = time.Now()
+		case time.Since(since) > r.store.patience:
+			err = fmt.Errorf("run %s: %w: each answer is older than %s when it comes", r.name, journal.ErrUnavailable, Lease)
 		case !fresh:
 			err = r.catchUp(ctx)
-		case held:
-			err = sleep(ctx, Lease)
 		default:
 			// Before its turn begins: who drains the run must know of us.
-			err = r.say(ctx, r.store.process, true)
+			err = r.begin(ctx)
 			r.watch()
 		}
 		if err != nil {
@@ -75,7 +95,7 @@ func (r *Run) enter() (fresh, held, ours bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	fresh = time.Since(r.checked) < Lease
-	held, ours = r.state.held, r.state.serving[r.store.process] > 0 && r.watched
+	held, ours = r.state.held, r.state.serving[r.store.process] > 0 && !r.parting && r.watched
 	if fresh && !held && ours {
 		r.running++
 	}
@@ -162,10 +182,6 @@ func (r *Run) Drain(ctx context.Context) (gone []string, err error) {
 	}
 }
 
-// ErrResumed says that turns were let in again while somebody waited for the
-// end of those under way.
-var ErrResumed = errors.New("run: resumed meanwhile")
-
 // watch has a goroutine look at the log for as long as this gateway serves the
 // run.
 func (r *Run) watch() {
@@ -190,7 +206,7 @@ func (r *Run) watching(ctx context.Context) {
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), wordEvery)
 		err := r.catchUp(asking)
 		if err == nil {
-			err = r.word(asking, stopping)
+			err = r.report(asking, stopping)
 		}
 		cancel()
 		if err == nil {
@@ -210,89 +226,181 @@ func (r *Run) watching(ctx context.Context) {
 	}
 }
 
-// word says that this gateway has turns under way, where somebody may wait for
-// their end, or that it has none.
-func (r *Run) word(ctx context.Context, stopping bool) error {
-	r.mu.Lock()
-	ours, s := r.state.serving[r.store.process] > 0, &r.state
-	idle := r.running == 0 && (s.held || stopping || time.Since(r.last) > linger)
-	again := r.running > 0 && (!ours || s.held && (r.wordOn != s.order || time.Since(r.wordAt) > wordEvery))
-	if again {
-		r.wordOn, r.wordAt = s.order, time.Now()
-	}
-	r.mu.Unlock()
-	switch {
-	case again:
-		return r.say(ctx, r.store.process, true)
-	case idle && ours:
-		return r.say(ctx, r.store.process, false)
-	}
-	return nil
+// begin says that this gateway serves the run, unless that is known.
+func (r *Run) begin(ctx context.Context) error {
+	return r.patiently(ctx, func(ctx context.Context) error {
+		return r.inTurn(ctx, func() error {
+			r.mu.Lock()
+			known := r.state.serving[r.store.process] > 0 && !r.parting
+			r.mu.Unlock()
+			if known {
+				return nil
+			}
+			return r.say(ctx, r.store.process, true)
+		})
+	})
 }
 
-// say appends what a gateway serves.
+// report says that this gateway has turns under way, where somebody may wait for
+// their end, or that it has none.
+func (r *Run) report(ctx context.Context, stopping bool) error {
+	return r.inTurn(ctx, func() error {
+		r.mu.Lock()
+		ours, s := r.state.serving[r.store.process] > 0, &r.state
+		idle := r.running == 0 && (s.held || stopping || time.Since(r.last) > linger)
+		again := r.running > 0 && (!ours || s.held && (r.wordOn != s.order || time.Since(r.wordAt) > wordEvery))
+		if again {
+			r.wordOn, r.wordAt = s.order, time.Now()
+		}
+		r.mu.Unlock()
+		switch {
+		case again:
+			return r.say(ctx, r.store.process, true)
+		case idle && ours:
+			return r.say(ctx, r.store.process, false)
+		}
+		return nil
+	})
+}
+
+// inTurn runs fn while nobody else says what this gateway serves.
+func (r *Run) inTurn(ctx context.Context, fn func() error) error {
+	select {
+	case r.word <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-r.word }()
+	return fn()
+}
+
+// say appends what a gateway serves. For this gateway's own words the caller is
+// inTurn.
 func (r *Run) say(ctx context.Context, gateway string, serving bool) error {
+	own := gateway == r.store.process
 	ev := r.store.event(fmt.Sprintf("served-%s-%d", r.store.process, r.store.words.Add(1)), r.name)
 	ev.Body = &event.Event_RunServed{RunServed: &event.RunServed{Gateway: gateway, Serving: serving}}
-	return r.append(ctx, func(s *state) *event.Event {
+	x := r.expect(ev.GetId())
+	defer r.forget(x)
+	err := r.append(ctx, func(*state) *event.Event {
 		switch {
-		case s.seen[ev.GetId()]:
+		case x.seen, own && !serving && r.running > 0: // a turn began meanwhile
 			return nil
-		case !serving && gateway == r.store.process && r.running > 0:
-			return nil // a turn began meanwhile
+		case own && !serving:
+			r.parting = true
 		}
 		return ev
 	})
-}
-
-// Append appends an event to the run's log, unless one of its id is there.
-func (r *Run) Append(ctx context.Context, ev *event.Event) error {
-	return r.append(ctx, func(s *state) *event.Event {
-		if s.seen[ev.GetId()] {
-			return nil
-		}
-		return ev
-	})
-}
-
-// append appends what build returns for the state as it is; nil is nothing. It
-// tries for as long as ctx lasts.
-func (r *Run) append(ctx context.Context, build func(*state) *event.Event) error {
-	for {
-		if err := r.catchUp(ctx); err != nil {
-			return err
-		}
+	if own && err == nil {
 		r.mu.Lock()
-		ev, tip := build(&r.state), r.state.tip
-		r.mu.Unlock()
-		if ev == nil {
+		defer r.mu.Unlock()
+		r.parting = false
+	}
+	return err
+}
+
+// Open appends what the run is opened with, unless it was opened.
+func (r *Run) Open(ctx context.Context, ev *event.Event) error {
+	return r.append(ctx, func(s *state) *event.Event {
+		if s.opened != nil {
 			return nil
 		}
-		_, err := r.store.journal.Append(ctx, tip, ev)
-		switch {
-		case err == nil:
-			return r.catchUp(ctx)
-		case errors.Is(err, journal.ErrUnavailable):
-			if e := sleep(ctx, retry); e != nil {
-				return errors.Join(err, e)
-			}
-		case errors.Is(err, journal.ErrIdentity):
-			return nil // said in other words
-		case !errors.Is(err, journal.ErrConflict):
-			return fmt.Errorf("run %s: append %s: %w", r.name, ev.Kind(), err)
-		}
+		return ev
+	})
+}
+
+// Append appends an event to the run's log, unless one of its id is there. It
+// looks through the whole log for that: what a run takes in memory must not grow
+// with its weight updates.
+func (r *Run) Append(ctx context.Context, ev *event.Event) error {
+	x := r.expect(ev.GetId()) // before the search: what comes after it is folded
+	defer r.forget(x)
+	there, err := r.holds(ctx, ev.GetId())
+	if there || err != nil {
+		return err
 	}
+	return r.append(ctx, func(*state) *event.Event {
+		if x.seen {
+			return nil
+		}
+		return ev
+	})
+}
+
+// holds looks for an event in the run's log.
+func (r *Run) holds(ctx context.Context, id string) (there bool, err error) {
+	err = r.patiently(ctx, func(ctx context.Context) error {
+		for e, err := range r.store.journal.ReadSession(ctx, journal.RunSession(r.name), journal.Tip{}) {
+			if err != nil {
+				return r.unread(err)
+			}
+			if e.Event.GetId() == id {
+				there = true
+				return nil
+			}
+		}
+		return nil
+	})
+	return there, err
+}
+
+// append appends what build returns for the state as it is; nil is nothing.
+// build runs under mu, and again after each try that had no success or none that
+// is known: it must see by the state that its event is in the log.
+func (r *Run) append(ctx context.Context, build func(*state) *event.Event) error {
+	return r.patiently(ctx, func(ctx context.Context) error {
+		for {
+			if err := r.catchUp(ctx); err != nil {
+				return err
+			}
+			r.mu.Lock()
+			ev, tip := build(&r.state), r.state.tip
+			r.mu.Unlock()
+			if ev == nil {
+				return nil
+			}
+			_, err := r.store.journal.Append(ctx, tip, ev)
+			switch {
+			case err == nil:
+				return r.catchUp(ctx)
+			case errors.Is(err, journal.ErrUnavailable):
+				return err
+			case errors.Is(err, journal.ErrConflict), errors.Is(err, journal.ErrIdentity):
+				// Somebody was quicker: with the same id, perhaps, and other words.
+			default:
+				return fmt.Errorf("run %s: append %s: %w", r.name, ev.Kind(), err)
+			}
+		}
+	})
+}
+
+func (r *Run) expect(id string) *expected {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state.expect(id)
+}
+
+func (r *Run) forget(x *expected) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state.forget(x)
 }
 
 // catchUp folds what is new in the run's log.
-func (r *Run) catchUp(ctx context.Context) error {
+func (r *Run) catchUp(ctx context.Context) error { return r.patiently(ctx, r.read) }
+
+// patiently runs fn until the log answers, for as long as the store's patience
+// lasts.
+func (r *Run) patiently(ctx context.Context, fn func(context.Context) error) error {
+	asking, cancel := context.WithTimeout(ctx, r.store.patience)
+	defer cancel()
 	for {
-		err := r.read(ctx)
-		if !errors.Is(err, journal.ErrUnavailable) {
+		err := fn(asking)
+		if err == nil || !errors.Is(err, journal.ErrUnavailable) && (asking.Err() == nil || ctx.Err() != nil) {
 			return err
 		}
-		if e := sleep(ctx, retry); e != nil {
-			return errors.Join(err, e)
+		if e := sleep(asking, retry); e != nil {
+			return fmt.Errorf("run %s: %w: %w: %w", r.name, journal.ErrUnavailable, err, e)
 		}
 	}
 }
@@ -310,7 +418,7 @@ func (r *Run) read(ctx context.Context) error {
 	r.mu.Unlock()
 	for e, err := range r.store.journal.ReadSession(ctx, journal.RunSession(r.name), tip) {
 		if err != nil {
-			return fmt.Errorf("run %s: read: %w", r.name, err)
+			return r.unread(err)
 		}
 		r.mu.Lock()
 		r.state.apply(e)
@@ -320,6 +428,14 @@ func (r *Run) read(ctx context.Context) error {
 	defer r.mu.Unlock()
 	r.checked = began
 	return nil
+}
+
+// unread says that the run's log could not be read.
+func (r *Run) unread(err error) error {
+	if errors.Is(err, journal.ErrTrimmed) {
+		return fmt.Errorf("%w: run %s: %w", ErrOver, r.name, err)
+	}
+	return fmt.Errorf("run %s: read: %w", r.name, err)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -2,8 +2,12 @@ package run_test
 
 import (
 	"context"
+	"fmt"
+	"iter"
 	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +21,8 @@ import (
 	"turnlog.dev/schema/journal/mem"
 )
 
+const patience = 30 * time.Second
+
 // gateway is one of those that share a log.
 type gateway struct {
 	t     *testing.T
@@ -24,7 +30,7 @@ type gateway struct {
 }
 
 func newGateway(t *testing.T, j journal.Journal, process string) gateway {
-	g := gateway{t, run.NewStore(j, process,
+	g := gateway{t, run.NewStore(j, process, patience,
 		func(id, name string) *event.Event {
 			return &event.Event{Id: id, Run: name, Session: journal.RunSession(name)}
 		})}
@@ -172,6 +178,156 @@ func TestClosingSaysThatNothingIsServed(t *testing.T) {
 		began := time.Now()
 		require.Empty(t, two.drain())
 		require.LessOrEqual(t, time.Since(began), 2*run.Lease)
+	})
+}
+
+// slow is a log whose answers take a while, or do not come at all.
+type slow struct {
+	journal.Journal
+	pause atomic.Int64
+}
+
+func (s *slow) wait(ctx context.Context) error {
+	select {
+	case <-time.After(time.Duration(s.pause.Load())):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *slow) Append(ctx context.Context, tip journal.Tip, ev *event.Event) (journal.Tip, error) {
+	next, err := s.Journal.Append(ctx, tip, ev)
+	if err == nil {
+		err = s.wait(ctx)
+	}
+	return next, err
+}
+
+func (s *slow) ReadSession(ctx context.Context, session string, from journal.Tip) iter.Seq2[journal.Entry, error] {
+	if err := s.wait(ctx); err != nil {
+		return func(yield func(journal.Entry, error) bool) { yield(journal.Entry{}, err) }
+	}
+	return s.Journal.ReadSession(ctx, session, from)
+}
+
+func TestALogThatDoesNotAnswerIsAnErrorWithinThePatience(t *testing.T) {
+	for _, pause := range []time.Duration{time.Hour, 2 * run.Lease} {
+		synctest.Test(t, func(t *testing.T) {
+			j := &slow{Journal: mem.New(mem.Options{})}
+			g := newGateway(t, j, "one")
+			g.enter()()
+			time.Sleep(10 * time.Minute) // what it knew is old
+			j.pause.Store(int64(pause))
+			var all sync.WaitGroup
+			for range 20 { // those that wait for each other wait no longer
+				all.Go(func() {
+					began := time.Now()
+					err := g.use(func(r *run.Run) error { _, err := r.Enter(t.Context()); return err })
+					require.ErrorIs(t, err, journal.ErrUnavailable)
+					require.LessOrEqual(t, time.Since(began), 2*patience)
+				})
+			}
+			all.Wait()
+			j.pause.Store(0)
+			g.enter()()
+		})
+	}
+}
+
+func TestARunWhoseLogWasTrimmedIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := mem.New(mem.Options{})
+		g := newGateway(t, j, "one")
+		g.enter()()
+		partition := journal.PartitionOf(journal.RunSession("r"))
+		end, err := j.End(t.Context(), partition)
+		require.NoError(t, err)
+		time.Sleep(10 * time.Minute)
+		require.Greater(t, count(t, j), 1)
+		require.NoError(t, j.Trim(t.Context(), partition, end))
+		g.enter()() // it has read all that was there
+		two := newGateway(t, j, "two")
+		require.ErrorIs(t, two.use(func(r *run.Run) error { _, err := r.Enter(t.Context()); return err }), run.ErrOver)
+	})
+}
+
+func TestAnEventIsAppendedOnceWhoeverSaysIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := journaltest.NewFaulty(mem.New(mem.Options{}), journaltest.Faults{Seed: 1, LoseAck: 0.3, Delay: 0.5, MaxDelay: 50 * time.Millisecond})
+		gates := []gateway{newGateway(t, j, "one"), newGateway(t, j, "two")}
+		for round := range 10 {
+			var all sync.WaitGroup
+			for i, g := range slices.Concat(gates, gates) {
+				all.Go(func() {
+					ev := &event.Event{
+						Id: fmt.Sprint("weights-", round), Run: "r", Session: journal.RunSession("r"), Producer: fmt.Sprint(i),
+						Body: &event.Event_WeightsUpdated{WeightsUpdated: &event.WeightsUpdated{Version: int32(round)}},
+					}
+					require.NoError(t, g.use(func(r *run.Run) error { return r.Append(t.Context(), ev) }))
+				})
+			}
+			all.Wait()
+			require.Equal(t, round+1, count(t, j))
+		}
+	})
+}
+
+func TestTurnsThatBeginAtOnceSayItOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &slow{Journal: mem.New(mem.Options{})}
+		j.pause.Store(int64(10 * time.Millisecond))
+		g := newGateway(t, j, "one")
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() { g.enter()() })
+		}
+		all.Wait()
+		require.Equal(t, 1, count(t, j))
+	})
+}
+
+// parting is a log whose answer to "nothing is served any more" is late.
+type parting struct {
+	journal.Journal
+	said, answer chan struct{}
+}
+
+func (p parting) Append(ctx context.Context, tip journal.Tip, ev *event.Event) (journal.Tip, error) {
+	next, err := p.Journal.Append(ctx, tip, ev)
+	if w := ev.GetRunServed(); w != nil && !w.GetServing() {
+		p.said <- struct{}{}
+		<-p.answer
+	}
+	return next, err
+}
+
+func TestADrainMissesNoTurnOfAGatewayThatIsTakingLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := mem.New(mem.Options{})
+		p := parting{j, make(chan struct{}), make(chan struct{})}
+		one, two := newGateway(t, j, "one"), newGateway(t, p, "two")
+		two.enter()()
+		<-p.said
+		entered, drained := make(chan func(), 1), make(chan []string, 1)
+		go func() { entered <- two.enter() }()
+		synctest.Wait()
+		go func() { drained <- one.drain() }()
+		time.Sleep(3 * run.Lease)
+		synctest.Wait()
+		require.Len(t, drained, 1)
+		require.Empty(t, entered, "drained, with a turn under way")
+		close(p.answer)
+		one.hold(false)
+		leave := <-entered
+		go func() { drained <- one.drain() }()
+		<-drained
+		time.Sleep(10 * run.Lease)
+		synctest.Wait()
+		require.Empty(t, drained)
+		leave()
+		<-p.said
+		require.Empty(t, <-drained)
 	})
 }
 

@@ -154,7 +154,8 @@ func (s *Session) apply(e journal.Entry) {
 	}
 }
 
-// View runs fn with the tree. fn must not keep it.
+// View runs fn with the tree. fn must not keep it, but for its turns, and of
+// those not Children.
 func (s *Session) View(fn func(*tree.Tree) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -30,7 +30,8 @@ type Tree struct {
 	// LastAt is the log's time of the last event.
 	LastAt time.Time
 
-	// Turns in the order of the log.
+	// Turns in the order of the log. The list only grows, and nothing of a turn
+	// but Children changes: what is there may be read while Apply goes on.
 	Turns []*Turn
 	// Roots are the turns without a parent.
 	Roots []*Turn

@@ -2,15 +2,17 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +25,10 @@ import (
 
 // sessionsCommand looks at sessions through a running gateway.
 func sessionsCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "sessions", Short: "Look at the sessions of a running gateway"}
+	cmd := &cobra.Command{
+		Use: "sessions", Short: "Look at the sessions of a running gateway",
+		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 	cmd.AddCommand(listCommand(), showCommand(), tailCommand())
 	return cmd
 }
@@ -46,14 +51,41 @@ func (c client) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	req.Header.Set("Authorization", "Bearer "+c.key)
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("%w; is the gateway running there? (--listen)", err)
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err // without the address once more
+		}
+		return nil, fmt.Errorf("no gateway answers at %s: %w; start one with turnlog up, or say where it is with --listen", c.base, err)
 	}
 	if res.StatusCode != http.StatusOK {
 		defer res.Body.Close()
-		text, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10))
-		return nil, fmt.Errorf("%s: %s", res.Status, strings.TrimSpace(string(text)))
+		return nil, refusal(c.base, res)
 	}
 	return res.Body, nil
+}
+
+// errNotFound is an answer of a gateway that has not what was asked for.
+var errNotFound = errors.New("not found")
+
+// refusal is what a gateway's answer other than 200 says, in its own words.
+func refusal(base string, res *http.Response) error {
+	raw, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10))
+	said := strings.TrimSpace(string(raw))
+	var body struct {
+		Error struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(raw, &body) == nil && body.Error.Message != "" {
+		said = body.Error.Message
+	}
+	switch res.StatusCode {
+	case http.StatusNotFound:
+		return fmt.Errorf("%w: %s", errNotFound, said)
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return fmt.Errorf("the gateway at %s does not take this admin key (%s): name the data folder of that gateway with --data, or its key file with --keys.admin-file", base, said)
+	}
+	return fmt.Errorf("the gateway at %s answers %s: %s", base, res.Status, said)
 }
 
 func (c client) list(ctx context.Context, run, group, state string) (all []registry.Session, err error) {
@@ -90,22 +122,51 @@ func listCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "SESSION\tRUN\tGROUP\tSTATE\tTURNS\tGENERATED\tTRAINABLE\tREWARD\tOPENED")
-		for _, s := range all {
-			fmt.Fprintln(w, sessionLine(s))
+		if len(all) == 0 {
+			fmt.Fprintln(cmd.ErrOrStderr(), "no sessions; one appears here a moment after it was opened")
+			return nil
 		}
-		return w.Flush()
+		sessionTable{out: cmd.OutOrStdout()}.print(all)
+		return nil
 	})
 }
 
-func sessionLine(s registry.Session) string {
-	reward := "-"
-	if s.Reward != nil {
-		reward = fmt.Sprintf("%.3g", *s.Reward)
+// sessionTable prints sessions in columns.
+type sessionTable struct {
+	out    io.Writer
+	widths []int
+}
+
+// print prints rows below what it has printed; a column never gets narrower.
+func (t sessionTable) print(rows []registry.Session) sessionTable {
+	cells := make([][]string, 0, 1+len(rows))
+	if t.widths == nil {
+		cells = append(cells, []string{"SESSION", "RUN", "GROUP", "STATE", "TURNS", "GENERATED", "TRAINABLE", "REWARD", "OPENED"})
+		t.widths = make([]int, len(cells[0]))
 	}
-	return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s", s.ID, s.Run, s.Group, s.State, s.Turns, s.Generated, s.Trainable,
-		reward, s.OpenedAt.Local().Format(time.DateTime))
+	for _, s := range rows {
+		reward := "-"
+		if s.Reward != nil {
+			reward = fmt.Sprintf("%.3g", *s.Reward)
+		}
+		cells = append(cells, []string{
+			s.ID, s.Run, cmp.Or(s.Group, "-"), string(s.State), strconv.Itoa(s.Turns), strconv.FormatUint(s.Generated, 10),
+			strconv.FormatUint(s.Trainable, 10), reward, s.OpenedAt.Local().Format(time.DateTime),
+		})
+	}
+	for _, row := range cells {
+		for i, cell := range row {
+			t.widths[i] = max(t.widths[i], len(cell))
+		}
+	}
+	for _, row := range cells {
+		line := ""
+		for i, cell := range row {
+			line += fmt.Sprintf("%-*s  ", t.widths[i], cell)
+		}
+		fmt.Fprintln(t.out, strings.TrimRight(line, " "))
+	}
+	return t
 }
 
 // shownTurn is a turn as GET /sessions/{id} has it.
@@ -130,6 +191,9 @@ func showCommand() *cobra.Command {
 			return err
 		}
 		body, err := c.get(cmd.Context(), "/sessions/"+url.PathEscape(id))
+		if errors.Is(err, errNotFound) {
+			return fmt.Errorf("the gateway at %s has no session %q; turnlog sessions list shows those it has", c.base, id)
+		}
 		if err != nil {
 			return err
 		}
@@ -139,18 +203,39 @@ func showCommand() *cobra.Command {
 			Run     string      `json:"run"`
 			State   string      `json:"state"`
 			Reason  string      `json:"reason"`
+			Group   string      `json:"group"`
+			Index   int         `json:"index"`
+			Attempt int         `json:"attempt"`
+			Task    string      `json:"task"`
 			Reward  *float64    `json:"reward"`
+			Aborted int         `json:"aborted"`
 			Turns   []shownTurn `json:"turns"`
 		}
 		if err := json.NewDecoder(body).Decode(&s); err != nil {
 			return err
 		}
 		out := cmd.OutOrStdout()
-		fmt.Fprintf(out, "%s  run %s, %s %s", s.Session, s.Run, s.State, s.Reason)
-		if s.Reward != nil {
-			fmt.Fprintf(out, ", reward %.3g", *s.Reward)
+		about := []string{"run " + s.Run}
+		if s.Group != "" {
+			about = append(about, fmt.Sprintf("group %s #%d", s.Group, s.Index))
 		}
-		fmt.Fprintln(out)
+		if s.Attempt > 0 {
+			about = append(about, fmt.Sprintf("attempt %d", s.Attempt))
+		}
+		if s.Task != "" {
+			about = append(about, "task "+s.Task)
+		}
+		if s.Reason != "" {
+			s.State += " (" + s.Reason + ")"
+		}
+		about = append(about, s.State, fmt.Sprintf("%d turns", len(s.Turns)))
+		if s.Aborted > 0 {
+			about = append(about, fmt.Sprintf("%d aborted", s.Aborted))
+		}
+		if s.Reward != nil {
+			about = append(about, fmt.Sprintf("reward %.3g", *s.Reward))
+		}
+		fmt.Fprintf(out, "%s  %s\n", s.Session, strings.Join(about, ", "))
 		children := map[string][]shownTurn{}
 		for _, t := range s.Turns {
 			children[t.Parent] = append(children[t.Parent], t)
@@ -158,7 +243,12 @@ func showCommand() *cobra.Command {
 		printTurns(out, children, "", "")
 		return nil
 	})
-	out.Args = cobra.ExactArgs(1)
+	out.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return errors.New("name one session: turnlog sessions show SESSION; turnlog sessions list shows which there are")
+		}
+		return nil
+	}
 	return out
 }
 
@@ -206,17 +296,28 @@ func tailCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if *every <= 0 {
+			return errors.New("--every must be positive")
+		}
 		seen := map[string]uint64{}
-		for {
+		out, away := sessionTable{out: cmd.OutOrStdout()}, false
+		for first := true; ; first = false {
 			all, err := c.list(cmd.Context(), *run, "", "")
-			if err != nil {
+			switch {
+			case cmd.Context().Err() != nil:
+				return nil
+			case err != nil && first:
 				return err
+			case err != nil && !away: // it may be starting again
+				fmt.Fprintln(cmd.ErrOrStderr(), "turnlog:", err)
 			}
-			for _, s := range all {
-				if seen[s.ID] != s.Events {
-					seen[s.ID] = s.Events
-					fmt.Fprintln(cmd.OutOrStdout(), sessionLine(s))
-				}
+			away = err != nil
+			changed := slices.DeleteFunc(all, func(s registry.Session) bool { return seen[s.ID] == s.Events })
+			for _, s := range changed {
+				seen[s.ID] = s.Events
+			}
+			if len(changed) > 0 {
+				out = out.print(changed)
 			}
 			select {
 			case <-cmd.Context().Done():
