@@ -1,7 +1,6 @@
 package parse
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 )
@@ -91,7 +90,7 @@ func (p *harmony) step() bool {
 // looked at before.
 func (p *harmony) next(marks ...string) (at int, name string) {
 	for i := p.seen; ; i += 2 {
-		k := bytes.IndexByte(p.text[i:], mark)
+		k := p.reader.index(p.text[i:], markByte)
 		if k < 0 || i+k+1 >= len(p.text) {
 			p.seen = len(p.text)
 			return -1, ""

@@ -74,7 +74,7 @@ func (p *tagged) step() bool {
 		if p.g.callClose == "" {
 			return false
 		}
-		at := bytes.Index(p.text[p.seen:], []byte(p.g.callClose))
+		at := p.reader.index(p.text[p.seen:], p.g.callClose)
 		if at < 0 {
 			p.seen = max(p.seen, len(p.text)-len(p.g.callClose)+1)
 			return false
@@ -89,6 +89,7 @@ func (p *tagged) step() bool {
 // start decides what a reply begins with. White space waits: before thinking
 // it means nothing.
 func (p *tagged) start() bool {
+	p.reader.looked += len(p.text) - p.seen
 	rest := bytes.TrimLeft(p.text[p.seen:], space)
 	p.seen = len(p.text) - len(rest)
 	switch {
@@ -110,9 +111,9 @@ func (p *tagged) start() bool {
 }
 
 func (p *tagged) reasoning() bool {
-	end := index(p.text, p.g.thinkClose)
+	end := p.reader.index(p.text, p.g.thinkClose)
 	if p.g.CallEndsThinking {
-		if call := index(p.text, p.g.callOpen); call >= 0 && (end < 0 || call < end) {
+		if call := p.reader.index(p.text, p.g.callOpen); call >= 0 && (end < 0 || call < end) {
 			p.flags.set(ImplicitReasoningEnd)
 			p.say(Reasoning, p.cut(call, 0))
 			p.thinkingEnds()
@@ -138,7 +139,7 @@ func (p *tagged) thinkingEnds() {
 }
 
 func (p *tagged) contents() bool {
-	call := index(p.text, p.g.callOpen)
+	call := p.reader.index(p.text, p.g.callOpen)
 	if call < 0 {
 		p.say(Content, p.cut(settled(p.text, p.g.callOpen), 0))
 		return false
@@ -252,14 +253,6 @@ func (p *tagged) bare(s string) {
 		p.flags.set(f)
 	}
 	p.say(Content, s)
-}
-
-// index is where m first occurs in b. An empty m never does.
-func index(b []byte, m string) int {
-	if m == "" {
-		return -1
-	}
-	return bytes.Index(b, []byte(m))
 }
 
 // settled is how much of b cannot be a part of one of the marks, whatever

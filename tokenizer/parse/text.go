@@ -1,6 +1,7 @@
 package parse
 
 import (
+	"bytes"
 	"strings"
 	"unicode/utf8"
 
@@ -10,7 +11,10 @@ import (
 // Inside this package a mark that is one token is written as two bytes: mark,
 // then its number. The byte 0xFF never occurs in UTF-8, so marks and text
 // cannot be confused, and a search for a mark is a search for a string.
-const mark = 0xff
+const (
+	mark     = 0xff
+	markByte = "\xff"
+)
 
 // vocabulary is what a format knows of a tokenizer.
 type vocabulary struct {
@@ -99,6 +103,17 @@ type reader struct {
 	flags   *flags
 	partial []byte // the start of a UTF-8 character
 	done    bool   // a stop token was read
+	// looked is how many bytes were searched, again or for the first time.
+	looked int
+}
+
+// index is where m first occurs in b. An empty m never does.
+func (r *reader) index(b []byte, m string) int {
+	if m == "" {
+		return -1
+	}
+	r.looked += len(b)
+	return bytes.Index(b, []byte(m))
 }
 
 // read appends what id stands for to dst.

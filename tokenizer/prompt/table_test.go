@@ -42,6 +42,18 @@ func table(t *testing.T, policy prompt.Policy) string {
 	return b.String()
 }
 
+// The module's README leads to the tables, by headings that are there.
+func TestTheTablesAreOneStepFromTheModulesREADME(t *testing.T) {
+	module, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, heading := range []string{"What becomes of every turn", "Why a history must not be encoded again"} {
+		require.Contains(t, string(module), "(prompt/README.md#"+strings.ReplaceAll(strings.ToLower(heading), " ", "-")+")")
+		require.Contains(t, string(readme), "\n## "+heading+"\n")
+	}
+}
+
 func TestREADMETellsWhatBecomesOfEveryTurn(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
