@@ -141,20 +141,7 @@ func TestTextEnginesAreCountedToo(t *testing.T) {
 		_, _ = io.WriteString(w, `{"choices":[{"index":0,"message":{"role":"assistant","content":"All is well."},"finish_reason":"stop"}]`+usage+`}`)
 	}))
 	t.Cleanup(srv.Close)
-	files := demoModel(t)
-	e, err := openai.New(openai.Config{Config: wire.Config{URL: srv.URL}})
-	require.NoError(t, err)
-	p, err := pool.New(pool.Config{Name: "text"}, pool.Replica{Name: "one", Kind: "openai", Engine: e})
-	require.NoError(t, err)
-	w := &world{t: t, log: mem.New(mem.Options{}), model: &gateway.Model{
-		Name: "text", Aliases: []string{"*"}, Wire: gateway.Text, Pool: p,
-		Counter: &gateway.Counter{Tokenizer: files.Tokenizer, Prompts: files.Prompts},
-	}}
-	w.gateway, w.url = w.serve()
-	opened, err := w.gateway.Open(t.Context(), gateway.OpenRequest{Session: session, Opened: &event.SessionOpened{}})
-	require.NoError(t, err)
-	w.key = opened.Key
-
+	w := textWorld(t, srv.URL)
 	r := w.chat([]object{user("Is all well?")})
 	require.InDelta(t, 21, r.at("usage.prompt_tokens"), 0)
 	require.InDelta(t, 4, r.at("usage.completion_tokens"), 0)
@@ -166,4 +153,59 @@ func TestTextEnginesAreCountedToo(t *testing.T) {
 	require.InDelta(t, len(demo.Tokenizer().Encode(nil, "All is well.")), r.at("usage.completion_tokens"), 0)
 	r = w.post(messages+"/count_tokens", object{"model": "any", "messages": []object{user("Is all well?")}})
 	require.InDelta(t, counted, r.at("input_tokens"), 0)
+}
+
+// textWorld is a world whose engine, at a URL, takes text.
+func textWorld(t *testing.T, url string) *world {
+	t.Helper()
+	files := demoModel(t)
+	e, err := openai.New(openai.Config{Config: wire.Config{URL: url}})
+	require.NoError(t, err)
+	p, err := pool.New(pool.Config{Name: "text"}, pool.Replica{Name: "one", Kind: "openai", Engine: e})
+	require.NoError(t, err)
+	w := &world{t: t, log: mem.New(mem.Options{}), model: &gateway.Model{
+		Name: "text", Aliases: []string{"*"}, Wire: gateway.Text, Pool: p,
+		Counter: &gateway.Counter{Tokenizer: files.Tokenizer, Prompts: files.Prompts},
+	}}
+	w.gateway, w.url = w.serve()
+	opened, err := w.gateway.Open(t.Context(), gateway.OpenRequest{Session: session, Opened: &event.SessionOpened{}})
+	require.NoError(t, err)
+	w.key = opened.Key
+	return w
+}
+
+// TestLogprobsAreShownWhereTheyAreKnown: with the likeliest tokens that the engine
+// lists; null, or a 400, where an engine has no ids to name tokens by.
+func TestLogprobsAreShownWhereTheyAreKnown(t *testing.T) {
+	for _, kind := range []string{"sglang", "vllm"} {
+		w := newWorld(t, mock.Always(mock.Say("Fine, and you?")), options{Wire: kind})
+		r, _ := w.served([]object{user("Hello.")}, object{"logprobs": true, "top_logprobs": 3})
+		content, _ := r.at("choices.0.logprobs.content").([]any)
+		ids := event.IDs(nil, w.last().Committed.GetCompletion().GetIds())
+		require.Len(t, content, len(ids))
+		for i, id := range ids {
+			shown, _ := content[i].(map[string]any)
+			logprob, _ := shown["logprob"].(float64)
+			top, _ := shown["top_logprobs"].([]any)
+			require.Len(t, top, 3, kind)
+			for k, want := range w.engine.Likeliest(id, float32(logprob), 3) {
+				candidate, _ := top[k].(map[string]any)
+				require.Equal(t, demo.Tokenizer().Decode([]uint32{want.ID}), candidate["token"])
+				require.InDelta(t, want.Logprob, candidate["logprob"], 1e-6)
+			}
+		}
+	}
+
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"choices":[{"index":0,"message":{"role":"assistant","content":"Fine."},"finish_reason":"stop"}]}`)
+	}))
+	t.Cleanup(srv.Close)
+	w := textWorld(t, srv.URL)
+	r := w.chat([]object{user("Hello.")}, object{"logprobs": true, "top_logprobs": 3})
+	require.Equal(t, http.StatusBadRequest, r.status, r.body)
+	require.Contains(t, r.text("error.message"), "leave it out")
+	require.Empty(t, w.turns())
+	r = w.chat([]object{user("Hello.")}, object{"logprobs": true})
+	require.Equal(t, http.StatusOK, r.status, r.body)
+	require.Nil(t, r.at("choices.0.logprobs"))
 }
