@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unsafe"
 
 	"turnlog.dev/tokenizer"
 )
@@ -26,7 +27,8 @@ func Load(data []byte) (*Tokenizer, error) {
 }
 
 func load(data []byte, hash <-chan string) (*Tokenizer, error) {
-	r := &jsonReader{s: string(data)}
+	// Not copied: what is kept of the text is cloned.
+	r := &jsonReader{s: unsafe.String(unsafe.SliceData(data), len(data))}
 	d := &definition{hidden: map[uint32]string{}}
 	parts := map[string]string{}
 	var model *model
@@ -217,58 +219,70 @@ func (d *definition) readVocabulary(m *model) error {
 
 // readMerges reads the merges, each ["a", "b"] or "a b", lowest rank first.
 func (d *definition) readMerges(r *jsonReader) error {
-	d.merges = newMerges(countMerges(r.s))
-	var buf []byte
-	// Most files list tokens in the order of the merges that make them, so the
-	// id after the last one found is tried before the hash table.
-	next := uint32(0)
-	find := func(parts ...string) (uint32, error) {
-		buf = buf[:0]
-		for _, p := range parts {
-			if d.characters {
-				buf = append(buf, p...)
-				continue
-			}
-			var ok bool
-			if buf, ok = appendRaw(buf, p); !ok {
-				return 0, unsupported("a merge outside of the byte alphabet: %q", p)
-			}
+	n := countMerges(r.s)
+	list := make([]merge, 0, n)
+	raw := func(dst []byte, part string) ([]byte, error) {
+		if d.characters {
+			return append(dst, part...), nil
 		}
-		if token, ok := d.vocab.get(next); ok && len(parts) > 1 && token == string(buf) && d.hidden[next] == "" {
-			next++
-			return next - 1, nil
-		}
-		id, ok := d.vocab.find(string(buf))
+		dst, ok := appendRaw(dst, part)
 		if !ok {
-			return 0, fmt.Errorf("%q is not in the vocabulary", strings.Join(parts, ""))
+			return nil, unsupported("a merge outside of the byte alphabet: %q", part)
 		}
-		if len(parts) > 1 {
-			next = id + 1
+		return dst, nil
+	}
+	find := func(token []byte) (uint32, error) {
+		id, ok := d.vocab.find(string(token))
+		if !ok {
+			return 0, fmt.Errorf("%q is not in the vocabulary", token)
 		}
 		return id, nil
 	}
+	// Most files list tokens in the order of the merges that make them, so the
+	// id after the last one found is tried before the hash table.
+	next := uint32(0)
+	findMerged := func(token []byte) (id uint32, err error) {
+		if have, ok := d.vocab.get(next); ok && have == string(token) && d.hidden[next] == "" {
+			id = next
+		} else if id, err = find(token); err != nil {
+			return 0, err
+		}
+		next = id + 1
+		return id, nil
+	}
+	var buf []byte
 	rank := uint32(0)
-	return r.array(func() error {
+	err := r.array(func() error {
 		left, right, err := readMerge(r)
 		if err != nil {
 			return err
 		}
-		a, err := find(left)
+		if buf, err = raw(buf[:0], left); err != nil {
+			return err
+		}
+		middle := len(buf)
+		if buf, err = raw(buf, right); err != nil {
+			return err
+		}
+		a, err := find(buf[:middle])
 		if err != nil {
 			return err
 		}
-		b, err := find(right)
+		b, err := find(buf[middle:])
 		if err != nil {
 			return err
 		}
-		ab, err := find(left, right)
+		ab, err := findMerged(buf)
 		if err != nil {
 			return err
 		}
-		d.merges.put(a, b, rank, ab)
+		list = append(list, merge{pairOf(a, b), rank, ab})
 		rank++
 		return nil
 	})
+	d.merges = newMerges(n)
+	d.merges.putAll(list)
+	return err
 }
 
 // countMerges is at least the number of merges in their JSON text.

@@ -141,11 +141,17 @@ func (r *jsonReader) id() (uint32, error) {
 	return uint32(n), nil
 }
 
+// structural are the characters that value must look at.
+var structural = [256]bool{'"': true, '{': true, '[': true, '}': true, ']': true, ',': true}
+
 // value consumes any value and returns its text.
 func (r *jsonReader) value() (string, error) {
 	r.space()
 	start, depth := r.i, 0
 	for i := start; i < len(r.s); i++ {
+		if !structural[r.s[i]] {
+			continue
+		}
 		switch r.s[i] {
 		case '"':
 			for i++; i < len(r.s) && r.s[i] != '"'; i++ {
@@ -161,9 +167,6 @@ func (r *jsonReader) value() (string, error) {
 			continue
 		case '}', ']':
 			depth--
-		case ',':
-		default:
-			continue
 		}
 		switch {
 		case depth < 0 || depth == 0 && r.s[i] == ',': // what follows a plain value

@@ -30,11 +30,37 @@ func newMerges(n int) *merges {
 	return m
 }
 
+// hashFactor spreads a key over the upper bits of their product.
+const hashFactor = 0x9e3779b97f4a7c15
+
+// putAll adds merges in the order of the parts of the table, each of which fits
+// into the processor's cache. Those of one pair stay in their order.
+func (m *merges) putAll(list []merge) {
+	const parts = 64
+	part := func(pair uint64) uint64 { return pair * hashFactor / (1 << 64 / parts) }
+	var ends [parts + 1]int
+	for i := range list {
+		ends[part(list[i].pair)+1]++
+	}
+	for i := range parts {
+		ends[i+1] += ends[i]
+	}
+	ordered := make([]merge, len(list))
+	for i := range list {
+		at := &ends[part(list[i].pair)]
+		ordered[*at] = list[i]
+		*at++
+	}
+	for i := range ordered {
+		*m.slot(ordered[i].pair) = ordered[i]
+	}
+}
+
 func pairOf(left, right uint32) uint64 { return uint64(left)<<32 | uint64(right) }
 
 // slot is where pair is, or would be.
 func (m *merges) slot(pair uint64) *merge {
-	i := pair * 0x9e3779b97f4a7c15 >> m.shift
+	i := pair * hashFactor >> m.shift
 	for {
 		s := &m.slots[i]
 		if s.pair == pair || s.pair == noPair {

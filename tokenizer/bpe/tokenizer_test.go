@@ -3,6 +3,7 @@ package bpe_test
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -290,4 +291,15 @@ func TestEncodingAllocatesLittle(t *testing.T) {
 	dst := make([]uint32, 0, 1000)
 	tok.Encode(dst, text)
 	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { tok.Encode(dst, text) }), 4.0)
+}
+
+func TestATokenizerKeepsNothingOfTheFile(t *testing.T) {
+	data := slices.Clone(demoFile(t))
+	tok, err := bpe.Load(data)
+	require.NoError(t, err)
+	clear(data)
+	text := prose(1000) + "<|im_start|>"
+	require.Equal(t, demo.Tokenizer().Encode(nil, text), tok.Encode(nil, text))
+	require.Equal(t, text, tok.Decode(tok.Encode(nil, text)))
+	require.Equal(t, demo.Tokenizer().Added(), tok.Added())
 }

@@ -14,8 +14,33 @@ type vocab struct {
 	tokens []extent          // by id
 	added  map[uint32]string // bytes of added tokens that are not in the model
 	size   int               // one more than the highest id
-	slots  []uint32          // hash table of ids + 1
+	slots  []vocabSlot
+	shift  uint
 	seed   maphash.Seed
+}
+
+// vocabSlot is a place of the hash table: an id + 1, or 0, and the key of its
+// token.
+type vocabSlot struct {
+	key uint64
+	id  uint32
+}
+
+// shortToken is up to how many bytes a key holds all of a token: most are found
+// without a look at their bytes.
+const shortToken = 7
+
+// keyOf is the token itself and its length, or of a long one a hash.
+func (v *vocab) keyOf(token string) uint64 {
+	n := len(token)
+	if n > shortToken {
+		return maphash.String(v.seed, token) | 0xff<<56
+	}
+	key := uint64(n) << 56
+	for i := range n {
+		key |= uint64(token[i]) << (8 * i)
+	}
+	return key
 }
 
 // extent is where a token's bytes are in the arena. An id without a token has
@@ -48,9 +73,10 @@ func (b *vocabBuilder) add(id uint32, start int) bool {
 // build makes the vocabulary. Tokens in hidden cannot be found by their bytes:
 // nothing but their id leads to them.
 func (b *vocabBuilder) build(hidden map[uint32]string) (*vocab, error) {
+	log := bits.Len(uint(len(b.tokens) + len(b.tokens)/2 + 1)) // at most two thirds full
 	v := &vocab{
 		arena: string(b.arena), tokens: b.tokens, size: len(b.tokens), added: map[uint32]string{},
-		slots: make([]uint32, 1<<bits.Len(uint(len(b.tokens)+len(b.tokens)/2+1))), seed: maphash.MakeSeed(),
+		slots: make([]vocabSlot, 1<<log), shift: uint(64 - log), seed: maphash.MakeSeed(),
 	}
 	for id := range b.tokens {
 		if b.tokens[id].len < 0 {
@@ -59,11 +85,11 @@ func (b *vocabBuilder) build(hidden map[uint32]string) (*vocab, error) {
 		if _, ok := hidden[uint32(id)]; ok {
 			continue
 		}
-		slot := v.slot(v.at(uint32(id)))
-		if *slot != 0 {
-			return nil, fmt.Errorf("the tokens %d and %d are the same", *slot-1, id)
+		slot, key := v.slot(v.at(uint32(id)))
+		if slot.id != 0 {
+			return nil, fmt.Errorf("the tokens %d and %d are the same", slot.id-1, id)
 		}
-		*slot = uint32(id) + 1
+		*slot = vocabSlot{key, uint32(id) + 1}
 	}
 	return v, nil
 }
@@ -89,19 +115,21 @@ func (v *vocab) get(id uint32) (string, bool) {
 	return s, ok
 }
 
-func (v *vocab) slot(token string) *uint32 {
-	mask := uint64(len(v.slots) - 1)
-	for i := maphash.String(v.seed, token) & mask; ; i = (i + 1) & mask {
-		if id := v.slots[i]; id == 0 || v.at(id-1) == token {
-			return &v.slots[i]
+// slot is where token is, or would be, and its key.
+func (v *vocab) slot(token string) (*vocabSlot, uint64) {
+	key := v.keyOf(token)
+	for i := key * hashFactor >> v.shift; ; i = (i + 1) & uint64(len(v.slots)-1) {
+		s := &v.slots[i]
+		if s.id == 0 || s.key == key && (len(token) <= shortToken || v.at(s.id-1) == token) {
+			return s, key
 		}
 	}
 }
 
 // find returns the id of the token with these bytes.
 func (v *vocab) find(token string) (uint32, bool) {
-	id := *v.slot(token)
-	return id - 1, id != 0
+	s, _ := v.slot(token)
+	return s.id - 1, s.id != 0
 }
 
 // The byte alphabet of GPT-2: in files a byte-level token is spelled with one
