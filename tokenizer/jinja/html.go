@@ -149,12 +149,12 @@ func unescapeHTML(s string) string {
 func reference(s string) (n int, replacement string) {
 	span := func(from, most int, in func(c rune) bool) int {
 		end := from
-		for _, c := range s[from:] {
-			if most == 0 || !in(c) {
+		for ; most > 0 && end < len(s); most-- {
+			c, w := utf8.DecodeRuneInString(s[end:])
+			if !in(c) {
 				break
 			}
-			most--
-			end += utf8.RuneLen(c)
+			end += w
 		}
 		return end
 	}
