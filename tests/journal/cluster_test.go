@@ -119,7 +119,7 @@ func TestAClusterKeepsThePromises(t *testing.T) {
 			require.NoError(t, log.Verify(t.Context(), jet.Cluster, func(context.Context) error { return nil }))
 			return log
 		},
-		journaltest.Features{MaxEvent: config().MaxEvent, Replicated: true})
+		journaltest.Features{MaxEvent: config().MaxEvent, CountsLater: true})
 }
 
 func TestAClusterThatLosesItsLeaderLosesNothingAcknowledged(t *testing.T) {

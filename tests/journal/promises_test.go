@@ -40,7 +40,7 @@ func TestJetStreamKeepsThePromises(t *testing.T) {
 					return log
 				},
 				journaltest.Features{
-					MaxEvent: config().MaxEvent,
+					MaxEvent: config().MaxEvent, CountsLater: true,
 					Small: func(t *testing.T) journal.Journal {
 						cfg := next()
 						cfg.MaxBytes = int64(streams) * 64 << 10

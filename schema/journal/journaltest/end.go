@@ -100,10 +100,10 @@ func (h *harness) end(partition int) uint64 {
 	}
 }
 
-// requirePending requires a lag: at once, or soon where servers replicate.
+// requirePending requires a lag: at once, or soon where a server counts.
 func (h *harness) requirePending(want, partition int, group, why string) {
 	h.t.Helper()
-	if h.features.Replicated {
+	if h.features.CountsLater {
 		require.Eventually(h.t, func() bool { return h.pending(partition, group) == want }, patience, 10*time.Millisecond, why)
 		return
 	}

@@ -27,9 +27,9 @@ type Features struct {
 	// Lossy is a journal whose appends may fail with ErrUnavailable though all
 	// is well, and whose subscriptions may deliver an entry again.
 	Lossy bool
-	// Replicated is a journal of several servers, where the one that counts a
-	// group's lag may hear of an append a moment after it was acknowledged.
-	Replicated bool
+	// CountsLater is a journal on a server, which may count an append into a
+	// group's lag a moment after it acknowledged it.
+	CountsLater bool
 }
 
 // patience bounds a test against a log that hangs.

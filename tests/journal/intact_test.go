@@ -1,0 +1,43 @@
+package journal_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/schema/journal"
+)
+
+// A process looks at the log while others work on it: what they append and read
+// meanwhile is no damage.
+func TestALogAtWorkIsIntact(t *testing.T) {
+	s := serve(t, natsd.Config{})
+	log, other := open(t, s, config()), open(t, s, config())
+	sub, err := log.Subscribe(t.Context(), journal.PartitionOf("s"), journal.SubscribeOptions{})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		var tip journal.Tip
+		for n := 0; ctx.Err() == nil; n++ {
+			var err error
+			if tip, err = log.Append(t.Context(), tip, annotation("s", strconv.Itoa(n), "x")); err != nil {
+				done <- err
+				return
+			}
+			if _, err = sub.Fetch(t.Context(), 1); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- sub.Close()
+	}()
+	for range 300 {
+		require.NoError(t, other.Intact(t.Context()))
+	}
+	cancel()
+	require.NoError(t, <-done)
+}
