@@ -111,7 +111,7 @@ type Journal interface {
 	// Pending returns how many entries of a partition a group has not
 	// acknowledged at this moment: its lag. A group that has never subscribed
 	// has acknowledged none. A server may count an append a moment after it
-	// acknowledged it.
+	// acknowledged it, but zero is zero.
 	Pending(ctx context.Context, partition int, group string) (uint64, error)
 
 	// Trim removes the entries of a partition's stream up to and including

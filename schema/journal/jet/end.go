@@ -26,7 +26,8 @@ func (l *Log) End(ctx context.Context, partition int) (uint64, error) {
 }
 
 // Pending implements journal.Journal. It asks the server; a group's consumer
-// counts for itself.
+// counts for itself, and may hear of an append late. Zero is zero all the same:
+// then the partition's end is looked at, too.
 func (l *Log) Pending(ctx context.Context, partition int, group string) (uint64, error) {
 	if partition < 0 || partition >= journal.Partitions {
 		return 0, fmt.Errorf("journal: pending: no partition %d", partition)
@@ -35,7 +36,14 @@ func (l *Log) Pending(ctx context.Context, partition int, group string) (uint64,
 	consumer, err := s.handle.Consumer(ctx, consumerName(group, partition))
 	if err == nil {
 		info := consumer.CachedInfo()
-		return info.NumPending + uint64(info.NumAckPending), nil
+		if n := info.NumPending + uint64(info.NumAckPending); n > 0 {
+			return n, nil
+		}
+		end, err := l.End(ctx, partition)
+		if err == nil && end > info.AckFloor.Stream {
+			return 1, nil
+		}
+		return 0, err
 	}
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		var stream *jetstream.StreamInfo

@@ -66,6 +66,19 @@ func endTests(run runner) {
 		h.requirePending(0, partition, "g", "")
 	})
 
+	run("a lag of zero is zero", func(h *harness) {
+		partition := journal.PartitionOf("s")
+		s := h.subscribe(partition, journal.SubscribeOptions{Group: "g"})
+		var tip journal.Tip
+		for n := range 30 {
+			tip = h.fill("s", tip, n, n+1)
+			require.Positive(h.t, h.pending(partition, "g"), "what was just appended waits")
+			list := h.collect(s, 1)
+			require.NoError(h.t, s.Ack(h.ctx, list[0]))
+			h.requirePending(0, partition, "g", "")
+		}
+	})
+
 	run("what was trimmed does not wait", func(h *harness) {
 		tip := h.fill("s", journal.Tip{}, 0, 4)
 		h.fill("s", tip, 4, 6)
