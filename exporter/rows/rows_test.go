@@ -315,6 +315,17 @@ func TestDerivedViewsRebuildTheTurns(t *testing.T) {
 	}
 }
 
+func TestBothFormsOfATurnGiveTheSameRows(t *testing.T) {
+	for seed := range uint64(100) {
+		s := rowstest.Random("s", rand.New(rand.NewPCG(seed, 2)))
+		now := build(t, s, rows.Policy{KeepTail: seed%2 == 0})
+		require.Empty(t, s.Events()[1].GetTrajectoryUpdate().GetOutputs()[0].GetTurnSpans().GetMask())
+		s.Old = true
+		require.NotEmpty(t, s.Events()[1].GetTrajectoryUpdate().GetOutputs()[0].GetTurnSpans().GetMask())
+		require.Equal(t, now, build(t, s, rows.Policy{KeepTail: seed%2 == 0}))
+	}
+}
+
 func checkRow(t *testing.T, s *rowstest.Session, r *rows.Row, trained map[string]int) {
 	t.Helper()
 	require.NoError(t, r.Check())

@@ -45,25 +45,17 @@ func (q *sequence) add(t *turn, train bool) error {
 			return fmt.Errorf("%w: turn %s: id %d is above int32", ErrMalformed, t.Turn, uint32(id))
 		}
 	}
-	for _, m := range t.Mask {
-		if !train {
-			m = 0
-		}
-		q.mask = append(q.mask, int8(m))
+	q.mask = t.AppendMask(q.mask)
+	if !train {
+		clear(q.mask[base:])
 	}
-	q.logprobs = event.Floats(q.logprobs, t.Logprobs)
-	for len(q.logprobs) < len(q.ids) {
-		q.logprobs = append(q.logprobs, 0)
+	q.logprobs = t.AppendLogprobs(q.logprobs)
+	q.versions = t.AppendVersions(q.versions)
+	if t.Start < t.End {
+		q.spans = append(q.spans, span{t, base + t.Start, base + t.End})
 	}
-	q.versions = event.Ints(q.versions, t.Versions)
-	for len(q.versions) < len(q.ids) {
-		q.versions = append(q.versions, -1)
-	}
-	if start, end := sampled(t.TurnSpans); start < end {
-		q.spans = append(q.spans, span{t, base + start, base + end})
-		if len(t.Logprobs) == 0 {
-			q.bare = min(q.bare, base+start)
-		}
+	if !t.HasLogprobs() {
+		q.bare = min(q.bare, base+t.Start)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ type Session struct {
 
 // turn is a TurnSpans and where its event stands in the turn stream.
 type turn struct {
-	*event.TurnSpans
+	event.Tokens
 	stream   string
 	sequence uint64
 }
@@ -93,62 +93,18 @@ func (s *Session) add(o *event.Output, in *event.Input, position uint64) error {
 }
 
 func (s *Session) addTurn(t *event.TurnSpans, in *event.Input) error {
-	if err := check(t); err != nil {
+	tokens, err := t.Tokens()
+	if err != nil {
 		return fmt.Errorf("%w: session %s, turn %s: %w", ErrMalformed, s.id, t.Turn, err)
 	}
 	if s.turns[t.Turn] != nil {
 		return fmt.Errorf("%w: session %s has two turns %s", ErrMalformed, s.id, t.Turn)
 	}
-	s.turns[t.Turn] = &turn{t, in.GetStream(), in.GetSequence()}
+	s.turns[t.Turn] = &turn{tokens, in.GetStream(), in.GetSequence()}
 	for _, d := range t.GetConversation().GetDefinitions() {
 		s.definitions[string(d.Hash)] = d.Content
 	}
 	return nil
-}
-
-// check reports arrays that do not belong together.
-func check(t *event.TurnSpans) error {
-	n := event.Count(t.Ids)
-	spans := 0
-	for _, span := range t.Spans {
-		spans += int(span.Count)
-	}
-	switch {
-	case len(t.Ids) != 4*n:
-		return fmt.Errorf("ids have %d bytes", len(t.Ids))
-	case len(t.Mask) != n:
-		return fmt.Errorf("%d ids with a mask of %d", n, len(t.Mask))
-	case len(t.Logprobs) != 0 && len(t.Logprobs) != 4*n:
-		return fmt.Errorf("%d ids with %d bytes of logprobs", n, len(t.Logprobs))
-	case len(t.Versions) != 0 && len(t.Versions) != 4*n:
-		return fmt.Errorf("%d ids with %d bytes of versions", n, len(t.Versions))
-	case spans != n:
-		return fmt.Errorf("%d ids in spans of %d", n, spans)
-	}
-	start, end := sampled(t)
-	for i, m := range t.Mask {
-		if m != 0 && (i < start || i >= end || m != 1) {
-			return fmt.Errorf("token %d has mask %d; %d to %d were sampled", i, m, start, end)
-		}
-	}
-	return nil
-}
-
-// sampled returns which of a turn's new ids were sampled, half open: the last
-// run of them, since a turn ends with its completion.
-func sampled(t *event.TurnSpans) (start, end int) {
-	at := 0
-	for _, span := range t.Spans {
-		n := int(span.Count)
-		if span.Provenance == event.Provenance_PROVENANCE_SAMPLED {
-			if end != at || n == 0 {
-				start = at
-			}
-			end = at + n
-		}
-		at += n
-	}
-	return start, end
 }
 
 // Sealed reports whether the session is closed and all its branches are known.

@@ -82,7 +82,7 @@ func (a *api) trajectory(c *echo.Context) error {
 type spans struct {
 	tip      journal.Tip
 	recorded uint64 // events of the turn stream that have an update
-	turns    map[string]*event.TurnSpans
+	turns    map[string]event.Tokens
 	order    []string
 	leaf     map[string]bool
 	sealed   []*event.BranchSealed
@@ -91,7 +91,7 @@ type spans struct {
 }
 
 func newSpans() *spans {
-	return &spans{turns: map[string]*event.TurnSpans{}, leaf: map[string]bool{}}
+	return &spans{turns: map[string]event.Tokens{}, leaf: map[string]bool{}}
 }
 
 // read takes what is new in the trajectory stream.
@@ -106,7 +106,10 @@ func (s *spans) read(ctx context.Context, j journal.Journal, sess string) error 
 		for _, o := range u.GetOutputs() {
 			switch o := o.GetOutput().(type) {
 			case *event.Output_TurnSpans:
-				t := o.TurnSpans
+				t, err := o.TurnSpans.Tokens()
+				if err != nil {
+					return fmt.Errorf("trajectory of session %s, turn %s: %w", sess, o.TurnSpans.GetTurn(), err)
+				}
 				s.turns[t.GetTurn()], s.leaf[t.GetTurn()] = t, true
 				s.order = append(s.order, t.GetTurn())
 				delete(s.leaf, t.GetParent())
@@ -180,20 +183,20 @@ func (s *spans) write(c *echo.Context, sess string, branches []*event.BranchSeal
 }
 
 func (s *spans) appendBranch(dst []byte, b *event.BranchSealed) []byte {
-	var ids, mask, logprobs, versions []byte
+	var ids []uint32
+	var mask []int8
+	var logprobs []float32
+	var versions []int32
 	var segments []segment
 	complete := true // every turn has logprobs
 	for _, id := range b.GetTurns() {
 		t := s.turns[id]
 		keep := int(t.GetKeep())
-		ids, mask, versions = cut(ids, 4*keep), cut(mask, keep), cut(versions, 4*keep)
-		ids, mask, versions = append(ids, t.GetIds()...), append(mask, t.GetMask()...), append(versions, t.GetVersions()...)
-		if len(t.GetLogprobs()) != len(t.GetIds()) {
-			complete = false
-		}
-		if complete {
-			logprobs = append(cut(logprobs, 4*keep), t.GetLogprobs()...)
-		}
+		ids = event.IDs(cut(ids, keep), t.GetIds())
+		mask = t.AppendMask(cut(mask, keep))
+		versions = t.AppendVersions(cut(versions, keep))
+		logprobs = t.AppendLogprobs(cut(logprobs, keep))
+		complete = complete && t.HasLogprobs()
 		segments = keepSegments(segments, keep)
 		at := keep
 		for _, x := range t.GetSpans() {
@@ -209,12 +212,12 @@ func (s *spans) appendBranch(dst []byte, b *event.BranchSealed) []byte {
 	dst = appendTexts(append(dst, `,"grade_reasons":`...), b.GetGradeReasons())
 	dst = appendTexts(append(dst, `,"turns":`...), b.GetTurns())
 	dst = appendTexts(append(dst, `,"shared":`...), b.GetShared())
-	dst = appendNumbers(append(dst, `,"ids":`...), event.IDs(nil, ids))
+	dst = appendNumbers(append(dst, `,"ids":`...), ids)
 	dst = appendNumbers(append(dst, `,"mask":`...), mask)
 	dst = append(dst, `,"logprobs":`...)
 	if complete {
 		dst = append(dst, '[')
-		for i, f := range event.Floats(nil, logprobs) {
+		for i, f := range logprobs {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
@@ -224,7 +227,7 @@ func (s *spans) appendBranch(dst []byte, b *event.BranchSealed) []byte {
 	} else {
 		dst = append(dst, "null"...)
 	}
-	dst = appendNumbers(append(dst, `,"versions":`...), event.Ints(nil, versions))
+	dst = appendNumbers(append(dst, `,"versions":`...), versions)
 	dst = append(dst, `,"segments":[`...)
 	for i, x := range segments {
 		if i > 0 {
@@ -256,7 +259,7 @@ func keepSegments(list []segment, n int) []segment {
 	return list
 }
 
-func cut(b []byte, n int) []byte { return b[:min(n, len(b))] }
+func cut[T any](list []T, n int) []T { return list[:min(n, len(list))] }
 
 func provenance(p event.Provenance) string {
 	return strings.ToLower(strings.TrimPrefix(p.String(), "PROVENANCE_"))
@@ -275,7 +278,7 @@ func appendTexts(dst []byte, list []string) []byte {
 	return append(dst, ']')
 }
 
-func appendNumbers[T uint8 | uint32 | int32](dst []byte, list []T) []byte {
+func appendNumbers[T int8 | uint32 | int32](dst []byte, list []T) []byte {
 	dst = append(dst, '[')
 	for i, n := range list {
 		if i > 0 {

@@ -148,7 +148,14 @@ func (s *State) Adopt(e journal.Entry, recorded *event.TrajectoryUpdate) error {
 			if n == nil {
 				return fmt.Errorf("%w: no turn %s", ErrDisagree, o.TurnSpans.GetTurn())
 			}
-			s.keep(n, o.TurnSpans)
+			spans, err := o.TurnSpans.Tokens()
+			if sampled := event.Count(n.Committed.GetCompletion().GetIds()); err == nil && spans.End-spans.Start != sampled {
+				err = fmt.Errorf("%d ids were sampled, not %d", sampled, spans.End-spans.Start)
+			}
+			if err != nil {
+				return fmt.Errorf("%w: turn %s: %w", ErrDisagree, n.ID, err)
+			}
+			s.keep(n, spans.TurnSpans)
 		case *event.Output_TurnLost:
 			s.lost[o.TurnLost.GetReason()] += o.TurnLost.GetIds()
 		case *event.Output_SessionSealed:

@@ -21,7 +21,7 @@ func first(edit func(*event.TurnCommitted)) *sessiontest.Session {
 	return s
 }
 
-func spansOf(t *testing.T, p fold.Policy, aids fold.Aids, s *sessiontest.Session) map[string]*event.TurnSpans {
+func spansOf(t *testing.T, p fold.Policy, aids fold.Aids, s *sessiontest.Session) map[string]event.Tokens {
 	t.Helper()
 	st := fold.New(s.ID, p, aids)
 	var out []*event.TrajectoryUpdate
@@ -41,9 +41,9 @@ func TestATurnBecomesSpansOfItsOwnIDs(t *testing.T) {
 	require.Equal(t, "a", spans.GetParent())
 	require.Equal(t, uint32(7), spans.GetKeep())
 	require.Equal(t, []uint32{8, 9, 10}, event.IDs(nil, spans.GetIds()))
-	require.Equal(t, []byte{0, 0, 1}, spans.GetMask())
-	require.Equal(t, []float32{0, 0, -1. / 16}, event.Floats(nil, spans.GetLogprobs()))
-	require.Equal(t, []int32{-1, -1, 7}, event.Ints(nil, spans.GetVersions()))
+	require.Equal(t, []int8{0, 0, 1}, spans.AppendMask(nil))
+	require.Equal(t, []float32{0, 0, -1. / 16}, spans.AppendLogprobs(nil))
+	require.Equal(t, []int32{-1, -1, 7}, spans.AppendVersions(nil))
 	require.Equal(t, event.Grade_GRADE_A, spans.GetGrade())
 	require.Empty(t, spans.GetGradeReasons())
 	require.Equal(t, "tok", spans.GetTokenizer())
@@ -92,7 +92,7 @@ func TestGradesFollowTheEvidence(t *testing.T) {
 			require.Equal(t, c.grade, spans.GetGrade())
 			require.Contains(t, spans.GetGradeReasons(), c.reason)
 			if c.grade == event.Grade_GRADE_X {
-				require.NotContains(t, spans.GetMask(), byte(1))
+				require.NotContains(t, spans.AppendMask(nil), int8(1))
 			}
 		})
 	}
@@ -129,7 +129,7 @@ func TestWeightLabelsGetTheNumberThatTheRunGaveThem(t *testing.T) {
 		return 40, label == "step-40"
 	}}
 	spans := spansOf(t, fold.DefaultPolicy(), aids, s)["a"]
-	require.Equal(t, []int32{-1, -1, -1, -1, 40, 40, -1}, event.Ints(nil, spans.GetVersions()))
+	require.Equal(t, []int32{-1, -1, -1, -1, 40, 40, -1}, spans.AppendVersions(nil))
 	require.Equal(t, []string{"version_unknown"}, spans.GetGradeReasons())
 }
 
@@ -144,9 +144,9 @@ func TestMaskedTokensKeepTheirLogprobsAndSayWhy(t *testing.T) {
 	} {
 		t.Run(why, func(t *testing.T) {
 			spans := spansOf(t, p, fold.Aids{}, first(edit))["a"]
-			require.NotContains(t, spans.GetMask(), byte(1))
+			require.NotContains(t, spans.AppendMask(nil), int8(1))
 			require.Equal(t, map[string]uint32{why: 3}, spans.GetMasked())
-			require.Equal(t, []float32{0, 0, 0, 0, -1. / 16, -2. / 16, -3. / 16}, event.Floats(nil, spans.GetLogprobs()))
+			require.Equal(t, []float32{0, 0, 0, 0, -1. / 16, -2. / 16, -3. / 16}, spans.AppendLogprobs(nil))
 		})
 	}
 }
@@ -388,7 +388,7 @@ func TestATurnStoredUponASiblingIsContextWhereTheSiblingSampled(t *testing.T) {
 	}})
 	spans := spansOf(t, fold.DefaultPolicy(), fold.Aids{}, s)["c"]
 	require.Equal(t, []uint32{1, 2, 3, 4, 5, 6, 7, 8, 20, 22, 30}, event.IDs(nil, spans.GetIds()))
-	require.Equal(t, []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, spans.GetMask())
+	require.Equal(t, []int8{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, spans.AppendMask(nil))
 	sampled := slices.IndexFunc(spans.GetSpans(), func(p *event.Span) bool { return p.GetProvenance() == event.Provenance_PROVENANCE_SAMPLED })
 	require.Equal(t, len(spans.GetSpans())-1, sampled, "only its own answer is sampled")
 }

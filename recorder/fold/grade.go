@@ -106,11 +106,11 @@ func greedy(sampling []byte) bool {
 	return p.Temperature != nil && *p.Temperature == 0 || p.TopK != nil && *p.TopK == 1
 }
 
-// logprobs spreads those of the completion over all ids. It returns nil when
-// they are missing or cannot be trusted: a made-up 0 would look like certainty.
-func logprobs(c *event.Completion, total, sampled int, g *grading) []byte {
+// logprobs returns those of the sampled ids, or nil when they are missing or
+// cannot be trusted: a made-up 0 would look like certainty.
+func logprobs(c *event.Completion, sampled int, g *grading) []byte {
 	if sampled == 0 {
-		return make([]byte, 4*total)
+		return nil
 	}
 	lp := c.GetLogprobs()
 	switch {
@@ -129,9 +129,7 @@ func logprobs(c *event.Completion, total, sampled int, g *grading) []byte {
 	default:
 		g.c(ReasonLogprobKind)
 	}
-	out := make([]byte, 4*total)
-	copy(out[4*(total-sampled):], lp)
-	return out
+	return lp
 }
 
 // finite reports whether all float32 values in b are numbers: neither NaN nor
@@ -146,15 +144,11 @@ func finite(b []byte) bool {
 	return true
 }
 
-// versions gives each id its weight version: -1 for context and where the
-// engine's label has no number.
-func (s *State) versions(c *event.Completion, total, sampled int, g *grading) []byte {
-	out := make([]byte, 4*total)
-	for i := range out {
-		out[i] = 0xff // -1
-	}
+// versions gives each sampled id its weight version, as far as the engine's
+// labels have numbers.
+func (s *State) versions(c *event.Completion, sampled int, g *grading) []*event.VersionRun {
 	if sampled == 0 {
-		return out
+		return nil
 	}
 	count := 0
 	for _, v := range c.GetVersions() {
@@ -163,24 +157,23 @@ func (s *State) versions(c *event.Completion, total, sampled int, g *grading) []
 	switch {
 	case count == 0:
 		g.c(ReasonVersionUnknown)
-		return out
+		return nil
 	case count != sampled:
 		g.x(ReasonVersionCount)
-		return out
+		return nil
 	}
-	at := out[4*(total-sampled):]
+	numbers := make([]int32, 0, sampled)
 	for _, span := range c.GetVersions() {
 		n, ok := s.version(span.GetLabel())
 		if !ok {
 			g.c(ReasonVersionUnknown)
-			n = -1
+			n = event.NoVersion
 		}
 		for range span.GetCount() {
-			binary.LittleEndian.PutUint32(at, uint32(n))
-			at = at[4:]
+			numbers = append(numbers, n)
 		}
 	}
-	return out
+	return event.VersionRuns(numbers)
 }
 
 // version is the number of a label: itself, or what the run says.

@@ -123,7 +123,7 @@ func TestTextTurnsAreTokenizedAndNeverTrained(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		require.Equal(t, event.Grade_GRADE_D, v.spans[id].GetGrade())
 		require.Equal(t, []string{"text_in", "text_out"}, v.spans[id].GetGradeReasons())
-		require.NotContains(t, v.spans[id].GetMask(), byte(1))
+		require.NotContains(t, v.spans[id].AppendMask(nil), int8(1))
 	}
 	require.Equal(t, uint32(len("<sS><uhi><ayes><ugo><aok")), v.branches[0].GetTokens())
 	var from []event.Provenance
@@ -165,7 +165,7 @@ func TestSampledIDsOfATextPromptStayWhatTheyAre(t *testing.T) {
 	v := viewOf(runWith(t, fold.DefaultPolicy(), fold.Aids{Models: toy{}}, s))
 	require.Equal(t, append(toy{}.Encode("?"), 'a', 'b')[1:], v.ids("a")[len(v.ids("a"))-2:])
 	require.Equal(t, "<uhi><aab", toy{}.Decode(v.ids("a")))
-	require.Equal(t, 2, count(v.spans["a"].GetMask()))
+	require.Equal(t, 2, count(v.spans["a"].AppendMask(nil)))
 	require.Equal(t, event.Grade_GRADE_D, v.spans["a"].GetGrade())
 	require.Equal(t, uint32(2), v.branches[0].GetTrainable())
 }
@@ -177,7 +177,7 @@ func TestReasoningCanBeMasked(t *testing.T) {
 	p := fold.DefaultPolicy()
 	p.Reasoning = fold.Mask
 	spans := spansOf(t, p, fold.Aids{Models: toy{}}, s)["a"]
-	require.Equal(t, []byte{0, 0, 1}, spans.GetMask()[4:])
+	require.Equal(t, []int8{0, 0, 1}, spans.AppendMask(nil)[4:])
 	require.Equal(t, map[string]uint32{"reasoning": 2}, spans.GetMasked())
 
 	spans = spansOf(t, p, fold.Aids{}, s)["a"]
@@ -186,7 +186,7 @@ func TestReasoningCanBeMasked(t *testing.T) {
 
 // audited is the audit of a second turn whose prompt is the given text, as the
 // engine got it, after a first one.
-func audited(t *testing.T, sampled []uint32, answered string, boundary, rest []uint32) (fold.Drift, *event.TurnSpans) {
+func audited(t *testing.T, sampled []uint32, answered string, boundary, rest []uint32) (fold.Drift, event.Tokens) {
 	t.Helper()
 	s := sessiontest.New("s1")
 	s.Commit(sessiontest.Step{ID: "a", New: []uint32{begin, 'u', 'h', 'i', end, begin, 'a'}, Out: sampled, Edit: func(c *event.TurnCommitted) {

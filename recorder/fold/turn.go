@@ -19,8 +19,8 @@ type verdict struct {
 
 	sampled, trainable int
 	masked             map[string]uint32
-	// mask has a byte for each sampled token; nil when they are all equal.
-	mask []byte
+	// mask is the runs of the sampled tokens.
+	mask []uint32
 
 	grade   event.Grade
 	reasons []string
@@ -31,41 +31,25 @@ type verdict struct {
 
 // trainableBefore counts the trainable tokens at positions below limit.
 func (v *verdict) trainableBefore(limit int) int {
-	n := limit - v.prompt
-	switch {
-	case n <= 0 || v.trainable == 0:
-		return 0
-	case n >= v.sampled:
-		return v.trainable
-	case v.mask == nil:
-		return n
-	}
-	return bytes.Count(v.mask[:n], []byte{1})
+	return event.TrainableBefore(v.mask, max(limit-v.prompt, 0))
 }
 
-// keep remembers the verdict on a turn from its spans.
+// keep remembers the verdict on a turn from its spans, in the form of runs.
 func (s *State) keep(n *tree.Turn, spans *event.TurnSpans) {
 	sampled := event.Count(n.Committed.GetCompletion().GetIds())
-	own := event.Count(spans.GetIds())
 	v := &verdict{
 		turn:    n,
 		keep:    int(spans.GetKeep()),
-		end:     int(spans.GetKeep()) + own,
+		end:     int(spans.GetKeep()) + event.Count(spans.GetIds()),
 		sampled: sampled,
+		mask:    spans.GetMaskRuns(),
 		masked:  spans.GetMasked(),
 		grade:   spans.GetGrade(),
 		reasons: spans.GetGradeReasons(),
 	}
 	v.prompt = v.end - sampled
-	mask := spans.GetMask()[min(own, len(spans.GetMask())):]
-	if len(spans.GetMask()) == own {
-		mask = spans.GetMask()[own-sampled:]
-	}
-	v.trainable = bytes.Count(mask, []byte{1})
-	if v.trainable != 0 && v.trainable != sampled {
-		v.mask = bytes.Clone(mask)
-		s.ids += len(v.mask)
-	}
+	v.trainable = event.TrainableBefore(v.mask, sampled)
+	s.ids += 4 * len(v.mask)
 	if v.end != n.Len {
 		// The sequence was made here: children that come as text need it.
 		v.ids = slices.Concat(s.prefix(n.Parent, v.keep), spans.GetIds())
@@ -97,28 +81,27 @@ func (s *State) foldTurn(n *tree.Turn) []*event.Output {
 	s.gradeTurn(n, &g)
 
 	sampled := event.Count(comp.GetIds())
-	total := event.Count(own.ids)
 	spans := &event.TurnSpans{
-		Turn:         n.ID,
-		Keep:         uint32(own.keep),
-		Spans:        own.spans,
-		Ids:          own.ids,
-		Logprobs:     logprobs(comp, total, sampled, &g),
-		Versions:     s.versions(comp, total, sampled, &g),
-		LogprobKind:  comp.GetLogprobKind(),
-		Class:        class(c),
-		Thread:       request.GetThread(),
-		FinishReason: comp.GetFinishReason(),
-		Model:        request.GetModel(),
-		Engine:       gen.GetEngine(),
-		Sampling:     request.GetSamplingUsed(),
-		Tokenizer:    gen.GetTokenizer(),
-		Template:     gen.GetTemplate(),
-		Family:       gen.GetFamily(),
-		Conversation: c.GetConversation(),
-		StartedUs:    request.GetReceivedUs(),
-		FinishedUs:   gen.GetDoneUs(),
-		Blobs:        gen.GetBlobs(),
+		Turn:            n.ID,
+		Keep:            uint32(own.keep),
+		Spans:           own.spans,
+		Ids:             own.ids,
+		SampledLogprobs: logprobs(comp, sampled, &g),
+		VersionRuns:     s.versions(comp, sampled, &g),
+		LogprobKind:     comp.GetLogprobKind(),
+		Class:           class(c),
+		Thread:          request.GetThread(),
+		FinishReason:    comp.GetFinishReason(),
+		Model:           request.GetModel(),
+		Engine:          gen.GetEngine(),
+		Sampling:        request.GetSamplingUsed(),
+		Tokenizer:       gen.GetTokenizer(),
+		Template:        gen.GetTemplate(),
+		Family:          gen.GetFamily(),
+		Conversation:    c.GetConversation(),
+		StartedUs:       request.GetReceivedUs(),
+		FinishedUs:      gen.GetDoneUs(),
+		Blobs:           gen.GetBlobs(),
 	}
 	if n.Parent != nil {
 		spans.Parent = n.Parent.ID
@@ -128,7 +111,7 @@ func (s *State) foldTurn(n *tree.Turn) []*event.Output {
 	}
 	// The mask comes last: it needs the grade.
 	spans.Grade, spans.GradeReasons = g.result()
-	spans.Mask, spans.Masked = s.mask(n, total, sampled, spans.Grade)
+	spans.MaskRuns, spans.Masked = s.mask(n, sampled, spans.Grade)
 	s.keep(n, spans)
 	return append(out, &event.Output{Output: &event.Output_TurnSpans{TurnSpans: spans}})
 }
@@ -140,23 +123,19 @@ func class(c *event.TurnCommitted) string {
 	return ClassMain
 }
 
-// mask returns a byte for each of total ids, of which the last sampled ones may
-// be 1, and the count of those that are not, by reason.
-func (s *State) mask(n *tree.Turn, total, sampled int, grade event.Grade) ([]byte, map[string]uint32) {
-	mask := make([]byte, total)
+// mask returns the runs of the sampled ids that are masked and trained, and the
+// count of those that are masked, by reason.
+func (s *State) mask(n *tree.Turn, sampled int, grade event.Grade) ([]uint32, map[string]uint32) {
 	if sampled == 0 {
-		return mask, nil
+		return nil, nil
 	}
 	if why := s.maskTurn(n.Committed, grade); why != "" {
-		return mask, map[string]uint32{why: uint32(sampled)}
-	}
-	answer := mask[total-sampled:]
-	for i := range answer {
-		answer[i] = 1
+		return []uint32{uint32(sampled)}, map[string]uint32{why: uint32(sampled)}
 	}
 	if s.policy.Reasoning != Mask {
-		return mask, nil
+		return []uint32{0, uint32(sampled)}, nil
 	}
+	answer := bytes.Repeat([]byte{1}, sampled)
 	masked := 0
 	for _, r := range s.reasoning(n) {
 		for i := max(r.Start, 0); i < min(r.End, sampled); i++ {
@@ -165,9 +144,9 @@ func (s *State) mask(n *tree.Turn, total, sampled int, grade event.Grade) ([]byt
 		}
 	}
 	if masked == 0 {
-		return mask, nil
+		return event.MaskRuns(answer), nil
 	}
-	return mask, map[string]uint32{MaskReasoning: uint32(masked)}
+	return event.MaskRuns(answer), map[string]uint32{MaskReasoning: uint32(masked)}
 }
 
 // maskTurn returns why the whole turn is masked, or "".

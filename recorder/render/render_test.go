@@ -136,16 +136,18 @@ func dialogue(t *testing.T, m render.Model, prompts *prompt.Assembler, answers .
 	return s
 }
 
-func folded(t *testing.T, p fold.Policy, models fold.Models, s *sessiontest.Session) (*fold.State, map[string]*event.TurnSpans) {
+func folded(t *testing.T, p fold.Policy, models fold.Models, s *sessiontest.Session) (*fold.State, map[string]event.Tokens) {
 	t.Helper()
 	st := fold.New(s.ID, p, fold.Aids{Models: models})
-	spans := map[string]*event.TurnSpans{}
+	spans := map[string]event.Tokens{}
 	for _, e := range sessiontest.Entries(s.Events) {
 		u, err := st.Apply(e)
 		require.NoError(t, err)
 		for _, o := range u.GetOutputs() {
 			if o.GetTurnSpans() != nil {
-				spans[o.GetTurnSpans().GetTurn()] = o.GetTurnSpans()
+				tokens, err := o.GetTurnSpans().Tokens()
+				require.NoError(t, err)
+				spans[tokens.GetTurn()] = tokens
 			}
 		}
 	}
@@ -189,7 +191,7 @@ func TestThinkingIsMaskedWithItsMarks(t *testing.T) {
 			_, spans := folded(t, p, render.New(m), dialogue(t, m, prompts, answer))
 			var ids []uint32
 			for i, id := range event.IDs(nil, spans["a"].GetIds()) {
-				if spans["a"].GetMask()[i] == 1 {
+				if spans["a"].AppendMask(nil)[i] == 1 {
 					ids = append(ids, id)
 				}
 			}

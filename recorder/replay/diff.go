@@ -34,7 +34,9 @@ func (s *Summary) Add(u *event.TrajectoryUpdate) {
 	for _, o := range u.GetOutputs() {
 		switch o := o.GetOutput().(type) {
 		case *event.Output_TurnSpans:
-			s.turns[o.TurnSpans.GetTurn()] = o.TurnSpans
+			// In the form that is written now: another form is no difference.
+			t, _ := o.TurnSpans.Tokens()
+			s.turns[t.GetTurn()] = t.TurnSpans
 		case *event.Output_BranchSealed:
 			s.branches[o.BranchSealed.GetBranch()] = o.BranchSealed
 		case *event.Output_SessionSealed:
@@ -146,38 +148,56 @@ func (f *fields) number(name string, before, after uint64) {
 	f.text(name, fmt.Sprint(before), fmt.Sprint(after))
 }
 
-// bytes compares arrays without showing them: no token belongs in a report.
-func (f *fields) bytes(name string, width int, before, after []byte) {
-	if string(before) == string(after) {
+// values compares arrays without showing them: no token belongs in a report.
+func values[T comparable](f *fields, name string, before, after []T) {
+	if slices.Equal(before, after) {
 		return
 	}
 	at := 0
 	for at < min(len(before), len(after)) && before[at] == after[at] {
 		at++
 	}
-	*f = append(*f, Field{name, fmt.Sprintf("%d values", len(before)/width), fmt.Sprintf("%d values, first other at %d", len(after)/width, at/width)})
+	*f = append(*f, Field{name, fmt.Sprintf("%d values", len(before)), fmt.Sprintf("%d values, first other at %d", len(after), at)})
 }
 
 func turnFields(b, a *event.TurnSpans) []Field {
 	var f fields
 	f.text("there", present(b != nil), present(a != nil))
-	if b == nil || a == nil {
+	if b == nil || a == nil || proto.Equal(b, a) {
 		return f
 	}
 	f.text("parent", b.GetParent(), a.GetParent())
 	f.number("keep", uint64(b.GetKeep()), uint64(a.GetKeep()))
-	f.bytes("ids", 4, b.GetIds(), a.GetIds())
-	f.bytes("mask", 1, b.GetMask(), a.GetMask())
-	f.bytes("logprobs", 4, b.GetLogprobs(), a.GetLogprobs())
-	f.bytes("versions", 4, b.GetVersions(), a.GetVersions())
+	was, err1 := b.Tokens()
+	is, err2 := a.Tokens()
+	if f.text("arrays", fit(err1), fit(err2)); err1 == nil && err2 == nil {
+		values(&f, "ids", event.IDs(nil, b.GetIds()), event.IDs(nil, a.GetIds()))
+		values(&f, "mask", was.AppendMask(nil), is.AppendMask(nil))
+		values(&f, "logprobs", logprobs(was), logprobs(is))
+		values(&f, "versions", was.AppendVersions(nil), is.AppendVersions(nil))
+	}
 	f.text("masked", counts(b.GetMasked()), counts(a.GetMasked()))
 	f.text("grade", letter(b.GetGrade()), letter(a.GetGrade()))
 	f.text("grade_reasons", strings.Join(b.GetGradeReasons(), " "), strings.Join(a.GetGradeReasons(), " "))
 	f.text("spans", tiles(b.GetSpans()), tiles(a.GetSpans()))
-	if len(f) == 0 && !proto.Equal(b, a) {
+	if len(f) == 0 {
 		f.text("other", "recorded", "differs")
 	}
 	return f
+}
+
+func logprobs(t event.Tokens) []float32 {
+	if !t.HasLogprobs() {
+		return nil
+	}
+	return t.AppendLogprobs(nil)
+}
+
+func fit(err error) string {
+	if err != nil {
+		return "malformed"
+	}
+	return "fit"
 }
 
 func branchFields(b, a *event.BranchSealed) []Field {

@@ -17,6 +17,7 @@ import (
 	"turnlog.dev/recorder/registry"
 	"turnlog.dev/recorder/replay"
 	"turnlog.dev/recorder/sessiontest"
+	"turnlog.dev/recorder/verify"
 	"turnlog.dev/recorder/worker"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
@@ -86,6 +87,39 @@ func TestAReplayThatChangesNothingGivesTheSameBytes(t *testing.T) {
 		for _, id := range ids {
 			require.Equal(t, bodies(t, trajectories, id), bodies(t, into, id))
 		}
+	})
+}
+
+func TestAStreamOfAnOlderFormIsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sessions, ids := random(30)
+		turns, trajectories := live(t, fold.DefaultPolicy(), sessions...)
+		old := mem.New(mem.Options{})
+		turnsSeen := 0
+		for _, id := range ids {
+			var tip journal.Tip
+			for e, err := range trajectories.ReadSession(t.Context(), id, journal.Tip{}) {
+				require.NoError(t, err)
+				for _, o := range e.Event.GetTrajectoryUpdate().GetOutputs() {
+					if o.GetTurnSpans() != nil {
+						sessiontest.InOldForm(o.GetTurnSpans())
+						turnsSeen++
+					}
+				}
+				tip, err = old.Append(t.Context(), tip, e.Event)
+				require.NoError(t, err)
+			}
+		}
+		require.Positive(t, turnsSeen)
+		report, err := replay.Run(t.Context(), turns, replay.These(ids...), replay.Options{
+			Policy: fold.DefaultPolicy(), Against: old,
+			Change: func(c replay.Change) { require.Fail(t, "nothing changed", "%+v", c) },
+		})
+		require.NoError(t, err)
+		require.Zero(t, report.Changed)
+		checked, err := verify.Run(t.Context(), turns, old, replay.These(ids...), verify.Options{})
+		require.NoError(t, err)
+		require.Empty(t, checked.Findings)
 	})
 }
 

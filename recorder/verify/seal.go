@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"bytes"
 	"slices"
 
 	"turnlog.dev/schema/event"
@@ -78,23 +77,23 @@ func (s *session) branch(b *event.BranchSealed, trained map[string]bool) (Row, b
 		}
 		before = id
 		grade = max(grade, t.spans.GetGrade())
-		mask := t.spans.GetMask()
-		switch {
+		keep := t.spans.GetKeep()
+		row.IDs = event.IDs(row.IDs[:keep], t.spans.GetIds())
+		row.Mask = t.spans.AppendMask(row.Mask[:keep])
+		row.Versions = t.spans.AppendVersions(row.Versions[:keep])
+		row.Logprobs = t.spans.AppendLogprobs(row.Logprobs[:keep])
+		whole = whole && t.spans.HasLogprobs()
+		switch own := row.Mask[keep:]; {
 		case slices.Contains(b.GetShared(), id):
-			mask = make([]byte, len(mask))
-		case bytes.Contains(mask, []byte{1}):
+			clear(own)
+		case slices.Contains(own, 1):
 			if trained[id] {
 				s.find(Masked, "turn %s is trained by two branches", id)
 			}
 			trained[id] = true
-		}
-		trainable += bytes.Count(mask, []byte{1})
-		keep := t.spans.GetKeep()
-		row.IDs = event.IDs(row.IDs[:keep], t.spans.GetIds())
-		row.Mask = append(row.Mask[:keep], mask...)
-		row.Versions = event.Ints(row.Versions[:keep], t.spans.GetVersions())
-		if whole = whole && len(t.spans.GetLogprobs()) == len(t.spans.GetIds()); whole {
-			row.Logprobs = event.Floats(row.Logprobs[:keep], t.spans.GetLogprobs())
+			for _, m := range own {
+				trainable += int(m)
+			}
 		}
 	}
 	if !whole {

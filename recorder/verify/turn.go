@@ -2,6 +2,7 @@ package verify
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"slices"
 
@@ -11,7 +12,7 @@ import (
 // turn is one turn, as recorded and as said in the trajectory.
 type turn struct {
 	committed    *event.TurnCommitted
-	spans        *event.TurnSpans
+	spans        event.Tokens
 	parent, base *turn
 	// text turns have ids in the trajectory only.
 	text bool
@@ -32,7 +33,16 @@ func (s *session) exact() {
 			s.find(Exact, "event %s became turn %s", e.Event.GetId(), spans.GetTurn())
 			continue
 		}
-		t := &turn{committed: c, spans: spans, parent: s.turns[c.GetParent()], base: s.turns[c.GetBase().GetTurn()]}
+		tokens, err := spans.Tokens()
+		if err != nil {
+			promise := Exact
+			if errors.Is(err, event.ErrTrainsContext) {
+				promise = Masked
+			}
+			s.find(promise, "turn %s: %v", spans.GetTurn(), err)
+			continue
+		}
+		t := &turn{committed: c, spans: tokens, parent: s.turns[c.GetParent()], base: s.turns[c.GetBase().GetTurn()]}
 		t.text = c.GetBase().GetKeep() == 0 && c.NewIDs() == event.Count(c.GetCompletion().GetIds())
 		s.turns[c.GetTurn()] = t
 		s.report.Turns++
@@ -104,59 +114,42 @@ func (s *session) turn(t *turn) {
 		s.find(Exact, "turn %s has other ids than were recorded", id)
 		return
 	}
-	tiled, answer := 0, 0
+	answer := 0
 	for _, span := range spans.GetSpans() {
-		tiled += int(span.GetCount())
 		if span.GetProvenance() == event.Provenance_PROVENANCE_SAMPLED {
 			answer += int(span.GetCount())
 		}
 	}
-	if tiled != n || answer != k {
-		s.find(Exact, "turn %s: spans tile %d of %d ids, %d sampled of %d", id, tiled, n, answer, k)
+	if spans.Start != n-k || spans.End != n || answer != k {
+		s.find(Exact, "turn %s: spans say that %d ids were sampled, the last at %d to %d of %d; it were %d", id, answer, spans.Start, spans.End, n, k)
 	}
-	s.arrays(t, n, k)
-	s.mask(t, n, k)
+	s.arrays(t, k)
+	s.mask(t, k)
 }
 
 // arrays checks logprobs and versions.
-func (s *session) arrays(t *turn, n, k int) {
-	id, comp := t.spans.GetTurn(), t.committed.GetCompletion()
-	if lp := event.Floats(nil, t.spans.GetLogprobs()); lp != nil {
-		switch {
-		case len(lp) != n:
-			s.find(Exact, "turn %s: %d logprobs for %d ids", id, len(lp), n)
-		case k > 0 && !bytes.Equal(t.spans.GetLogprobs()[4*(n-k):], comp.GetLogprobs()):
-			s.find(Exact, "turn %s has other logprobs than were recorded", id)
-		case slices.ContainsFunc(lp, func(f float32) bool { return math.IsNaN(float64(f)) || math.IsInf(float64(f), 0) }):
-			s.find(Exact, "turn %s has a logprob that is no number", id)
-		case slices.ContainsFunc(lp[:n-k], func(f float32) bool { return f != 0 }):
-			s.find(Exact, "turn %s has a logprob where nothing was sampled", id)
+func (s *session) arrays(t *turn, k int) {
+	id := t.spans.GetTurn()
+	switch lp := t.spans.GetSampledLogprobs(); {
+	case len(lp) == 0:
+		if k > 0 && t.spans.GetGrade() < event.Grade_GRADE_D {
+			s.find(Exact, "turn %s has no logprobs and grade %s", id, t.spans.GetGrade())
 		}
-	} else if n > 0 && t.spans.GetGrade() < event.Grade_GRADE_D {
-		s.find(Exact, "turn %s has no logprobs and grade %s", id, t.spans.GetGrade())
-	}
-	v := event.Ints(nil, t.spans.GetVersions())
-	if len(v) != n {
-		s.find(Exact, "turn %s: %d versions for %d ids", id, len(v), n)
-	} else if slices.ContainsFunc(v[:n-k], func(x int32) bool { return x != -1 }) {
-		s.find(Exact, "turn %s has a weight version where nothing was sampled", id)
+	case !bytes.Equal(lp, t.committed.GetCompletion().GetLogprobs()):
+		s.find(Exact, "turn %s has other logprobs than were recorded", id)
+	case slices.ContainsFunc(event.Floats(nil, lp), func(f float32) bool { return math.IsNaN(float64(f)) || math.IsInf(float64(f), 0) }):
+		s.find(Exact, "turn %s has a logprob that is no number", id)
 	}
 }
 
-func (s *session) mask(t *turn, n, k int) {
-	id, mask := t.spans.GetTurn(), t.spans.GetMask()
-	if len(mask) != n {
-		s.find(Masked, "turn %s: a mask of %d for %d ids", id, len(mask), n)
-		return
-	}
-	if slices.ContainsFunc(mask[:n-k], func(m byte) bool { return m != 0 }) {
-		s.find(Masked, "turn %s would train context", id)
-	}
-	masked := 0
+// mask counts a turn's trainable and masked tokens. That none of them is context
+// is in the form.
+func (s *session) mask(t *turn, k int) {
+	id, masked := t.spans.GetTurn(), 0
 	for _, c := range t.spans.GetMasked() {
 		masked += int(c)
 	}
-	if ones := bytes.Count(mask, []byte{1}); ones+masked != k {
+	if ones := t.spans.Trainable(); ones+masked != k {
 		s.find(Masked, "turn %s: %d trainable and %d masked of %d sampled", id, ones, masked, k)
 	}
 }

@@ -64,7 +64,7 @@ type Row struct {
 	Session, Branch string
 	Turns           []string
 	IDs             []uint32
-	Mask            []byte
+	Mask            []int8
 	// Logprobs is nil if any turn has none.
 	Logprobs []float32
 	Versions []int32

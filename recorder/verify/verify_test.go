@@ -95,6 +95,10 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 			}
 		}
 	}
+	// old has the turn in the form that recorders wrote before runs.
+	old := func(f func(*event.TurnSpans)) func(*event.Output) {
+		return spans("b", func(s *event.TurnSpans) { f(sessiontest.InOldForm(s)) })
+	}
 	branch := func(f func(*event.BranchSealed)) func(*event.Output) {
 		return func(o *event.Output) {
 			if b := o.GetBranchSealed(); b != nil && b.GetLabel() == "main" {
@@ -117,12 +121,18 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 		{"another id", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Ids[0]++ })},
 		{"another id of the answer", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Ids[4]++ })},
 		{"an id less of the parent", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Keep-- })},
-		{"another logprob", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Logprobs[7] ^= 1 })},
-		{"a made-up logprob", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Logprobs[3] = 1 })},
-		{"no logprobs", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Logprobs = nil })},
-		{"a version for context", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Versions = make([]byte, 8) })},
+		{"another logprob", verify.Exact, spans("b", func(s *event.TurnSpans) { s.SampledLogprobs[3] ^= 1 })},
+		{"another logprob, of old", verify.Exact, old(func(s *event.TurnSpans) { s.Logprobs[4*len(s.Mask)-1] ^= 1 })},
+		{"a made-up logprob", verify.Exact, old(func(s *event.TurnSpans) { s.Logprobs[3] = 1 })},
+		{"no logprobs", verify.Exact, spans("b", func(s *event.TurnSpans) { s.SampledLogprobs = nil })},
+		{"no logprobs, of old", verify.Exact, old(func(s *event.TurnSpans) { s.Logprobs = nil })},
+		{"a version less", verify.Exact, spans("b", func(s *event.TurnSpans) { s.VersionRuns[0].Count-- })},
+		{"a version for context", verify.Exact, old(func(s *event.TurnSpans) { s.Versions[0] = 0 })},
 		{"a span too long", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Spans[0].Count++ })},
-		{"trained context", verify.Masked, spans("b", func(s *event.TurnSpans) { s.Mask[0] = 1 })},
+		{"trained context", verify.Masked, old(func(s *event.TurnSpans) { s.Mask[0] = 1 })},
+		{"a mask of more than was sampled", verify.Exact, spans("b", func(s *event.TurnSpans) { s.MaskRuns[1]++ })},
+		{"a token that nobody masked", verify.Masked, spans("side", func(s *event.TurnSpans) { s.MaskRuns = append([]uint32{0}, s.MaskRuns...) })},
+		{"two forms at once", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Mask = make([]byte, 2) })},
 		{"a masked token without a reason", verify.Masked, spans("side", func(s *event.TurnSpans) { s.Masked = nil })},
 		{"spans of another turn", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Turn = "x" })},
 		{"a turn trained twice", verify.Masked, func(o *event.Output) {

@@ -503,8 +503,10 @@ func TestANumberCountsFromTheMomentItIsInTheLog(t *testing.T) {
 			for e, err := range r.out.ReadSession(t.Context(), id, journal.Tip{}) {
 				require.NoError(t, err)
 				for _, o := range e.Event.GetTrajectoryUpdate().GetOutputs() {
-					if spans := o.GetTurnSpans(); spans != nil {
-						require.Equal(t, []int32{-1, want}, event.Ints(nil, spans.GetVersions()), id)
+					if o.GetTurnSpans() != nil {
+						spans, err := o.GetTurnSpans().Tokens()
+						require.NoError(t, err)
+						require.Equal(t, []int32{-1, want}, spans.AppendVersions(nil), id)
 					}
 				}
 			}
@@ -785,8 +787,10 @@ func TestLabelsGetTheirNumbersFromTheRun(t *testing.T) {
 		for e, err := range out.ReadSession(t.Context(), "s1", journal.Tip{}) {
 			require.NoError(t, err)
 			for _, o := range e.Event.GetTrajectoryUpdate().GetOutputs() {
-				if spans := o.GetTurnSpans(); spans != nil {
-					require.Equal(t, []int32{-1, -1, 9}, event.Ints(nil, spans.GetVersions()))
+				if o.GetTurnSpans() != nil {
+					spans, err := o.GetTurnSpans().Tokens()
+					require.NoError(t, err)
+					require.Equal(t, []int32{-1, -1, 9}, spans.AppendVersions(nil))
 				}
 			}
 		}

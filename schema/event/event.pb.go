@@ -2984,12 +2984,12 @@ type TurnSpans struct {
 	// Tile the ids.
 	Spans []*Span `protobuf:"bytes,4,rep,name=spans,proto3" json:"spans,omitempty"`
 	Ids   []byte  `protobuf:"bytes,5,opt,name=ids,proto3" json:"ids,omitempty"`
-	// One byte a token: 1 where it was sampled and may be trained.
-	Mask []byte `protobuf:"bytes,6,opt,name=mask,proto3" json:"mask,omitempty"`
-	// float32 a token; 0 only where nothing was sampled. Empty when the engine
-	// gave none.
-	Logprobs []byte `protobuf:"bytes,7,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
-	// int32 a token, -1 where unknown or not sampled.
+	// The older form of fields 27 to 29, with an element for each id: one byte, 1
+	// where it was sampled and may be trained; float32, 0 where nothing was
+	// sampled; int32, -1 where unknown or not sampled. Tokens reads both forms;
+	// nothing writes this one any more.
+	Mask         []byte        `protobuf:"bytes,6,opt,name=mask,proto3" json:"mask,omitempty"`
+	Logprobs     []byte        `protobuf:"bytes,7,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
 	Versions     []byte        `protobuf:"bytes,8,opt,name=versions,proto3" json:"versions,omitempty"`
 	Grade        Grade         `protobuf:"varint,9,opt,name=grade,proto3,enum=turnlog.event.v1.Grade" json:"grade,omitempty"`
 	GradeReasons []string      `protobuf:"bytes,10,rep,name=grade_reasons,json=gradeReasons,proto3" json:"grade_reasons,omitempty"`
@@ -3012,7 +3012,15 @@ type TurnSpans struct {
 	Masked map[string]uint32 `protobuf:"bytes,25,rep,name=masked,proto3" json:"masked,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// What the engine gave besides, such as routed experts. A blob's start counts
 	// from the first id of the prompt.
-	Blobs         []*Blob `protobuf:"bytes,26,rep,name=blobs,proto3" json:"blobs,omitempty"`
+	Blobs []*Blob `protobuf:"bytes,26,rep,name=blobs,proto3" json:"blobs,omitempty"`
+	// These are about the sampled ids alone, in order; the spans say where they
+	// are. Lengths of runs that tile them: masked, trained, masked, ...; the
+	// first may be 0.
+	MaskRuns []uint32 `protobuf:"varint,27,rep,packed,name=mask_runs,json=maskRuns,proto3" json:"mask_runs,omitempty"`
+	// float32 each. Empty when the engine gave none.
+	SampledLogprobs []byte `protobuf:"bytes,28,opt,name=sampled_logprobs,json=sampledLogprobs,proto3" json:"sampled_logprobs,omitempty"`
+	// Tile them. Empty when no version is known.
+	VersionRuns   []*VersionRun `protobuf:"bytes,29,rep,name=version_runs,json=versionRuns,proto3" json:"version_runs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3229,6 +3237,27 @@ func (x *TurnSpans) GetBlobs() []*Blob {
 	return nil
 }
 
+func (x *TurnSpans) GetMaskRuns() []uint32 {
+	if x != nil {
+		return x.MaskRuns
+	}
+	return nil
+}
+
+func (x *TurnSpans) GetSampledLogprobs() []byte {
+	if x != nil {
+		return x.SampledLogprobs
+	}
+	return nil
+}
+
+func (x *TurnSpans) GetVersionRuns() []*VersionRun {
+	if x != nil {
+		return x.VersionRuns
+	}
+	return nil
+}
+
 type Span struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Provenance    Provenance             `protobuf:"varint,1,opt,name=provenance,proto3,enum=turnlog.event.v1.Provenance" json:"provenance,omitempty"`
@@ -3281,6 +3310,60 @@ func (x *Span) GetCount() uint32 {
 	return 0
 }
 
+// VersionRun is a run of ids that one version of the weights sampled.
+type VersionRun struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Count uint32                 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	// -1 is unknown.
+	Version       int32 `protobuf:"zigzag32,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VersionRun) Reset() {
+	*x = VersionRun{}
+	mi := &file_event_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VersionRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VersionRun) ProtoMessage() {}
+
+func (x *VersionRun) ProtoReflect() protoreflect.Message {
+	mi := &file_event_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VersionRun.ProtoReflect.Descriptor instead.
+func (*VersionRun) Descriptor() ([]byte, []int) {
+	return file_event_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *VersionRun) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *VersionRun) GetVersion() int32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 // BranchSealed is one root-to-leaf path of a closed session.
 type BranchSealed struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -3310,7 +3393,7 @@ type BranchSealed struct {
 
 func (x *BranchSealed) Reset() {
 	*x = BranchSealed{}
-	mi := &file_event_proto_msgTypes[31]
+	mi := &file_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3322,7 +3405,7 @@ func (x *BranchSealed) String() string {
 func (*BranchSealed) ProtoMessage() {}
 
 func (x *BranchSealed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[31]
+	mi := &file_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3335,7 +3418,7 @@ func (x *BranchSealed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BranchSealed.ProtoReflect.Descriptor instead.
 func (*BranchSealed) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{31}
+	return file_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BranchSealed) GetBranch() string {
@@ -3424,7 +3507,7 @@ type SessionSealed struct {
 
 func (x *SessionSealed) Reset() {
 	*x = SessionSealed{}
-	mi := &file_event_proto_msgTypes[32]
+	mi := &file_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3436,7 +3519,7 @@ func (x *SessionSealed) String() string {
 func (*SessionSealed) ProtoMessage() {}
 
 func (x *SessionSealed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[32]
+	mi := &file_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3449,7 +3532,7 @@ func (x *SessionSealed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionSealed.ProtoReflect.Descriptor instead.
 func (*SessionSealed) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{32}
+	return file_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SessionSealed) GetStatus() string {
@@ -3515,7 +3598,7 @@ type Ledger struct {
 
 func (x *Ledger) Reset() {
 	*x = Ledger{}
-	mi := &file_event_proto_msgTypes[33]
+	mi := &file_event_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3527,7 +3610,7 @@ func (x *Ledger) String() string {
 func (*Ledger) ProtoMessage() {}
 
 func (x *Ledger) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[33]
+	mi := &file_event_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3540,7 +3623,7 @@ func (x *Ledger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ledger.ProtoReflect.Descriptor instead.
 func (*Ledger) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{33}
+	return file_event_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Ledger) GetGenerated() uint64 {
@@ -3584,7 +3667,7 @@ type RewardRecorded struct {
 
 func (x *RewardRecorded) Reset() {
 	*x = RewardRecorded{}
-	mi := &file_event_proto_msgTypes[34]
+	mi := &file_event_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3596,7 +3679,7 @@ func (x *RewardRecorded) String() string {
 func (*RewardRecorded) ProtoMessage() {}
 
 func (x *RewardRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[34]
+	mi := &file_event_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3609,7 +3692,7 @@ func (x *RewardRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RewardRecorded.ProtoReflect.Descriptor instead.
 func (*RewardRecorded) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{34}
+	return file_event_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RewardRecorded) GetReward() float64 {
@@ -3661,7 +3744,7 @@ type AnnotationRecorded struct {
 
 func (x *AnnotationRecorded) Reset() {
 	*x = AnnotationRecorded{}
-	mi := &file_event_proto_msgTypes[35]
+	mi := &file_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3673,7 +3756,7 @@ func (x *AnnotationRecorded) String() string {
 func (*AnnotationRecorded) ProtoMessage() {}
 
 func (x *AnnotationRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[35]
+	mi := &file_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3686,7 +3769,7 @@ func (x *AnnotationRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnotationRecorded.ProtoReflect.Descriptor instead.
 func (*AnnotationRecorded) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{35}
+	return file_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AnnotationRecorded) GetName() string {
@@ -3743,7 +3826,7 @@ type TurnLost struct {
 
 func (x *TurnLost) Reset() {
 	*x = TurnLost{}
-	mi := &file_event_proto_msgTypes[36]
+	mi := &file_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3755,7 +3838,7 @@ func (x *TurnLost) String() string {
 func (*TurnLost) ProtoMessage() {}
 
 func (x *TurnLost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[36]
+	mi := &file_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3768,7 +3851,7 @@ func (x *TurnLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnLost.ProtoReflect.Descriptor instead.
 func (*TurnLost) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{36}
+	return file_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TurnLost) GetTurn() string {
@@ -3803,7 +3886,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_event_proto_msgTypes[37]
+	mi := &file_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3815,7 +3898,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[37]
+	mi := &file_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3828,7 +3911,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{37}
+	return file_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Fault) GetReason() string {
@@ -4083,7 +4166,7 @@ const file_event_proto_rawDesc = "" +
 	"\vdata_source\x18\x06 \x01(\tR\n" +
 	"dataSource\x12\x14\n" +
 	"\x05split\x18\a \x01(\tR\x05split\x12\x1a\n" +
-	"\bmetadata\x18\b \x01(\fR\bmetadata\"\xaf\a\n" +
+	"\bmetadata\x18\b \x01(\fR\bmetadata\"\xb8\b\n" +
 	"\tTurnSpans\x12\x12\n" +
 	"\x04turn\x18\x01 \x01(\tR\x04turn\x12\x16\n" +
 	"\x06parent\x18\x02 \x01(\tR\x06parent\x12\x12\n" +
@@ -4113,7 +4196,10 @@ const file_event_proto_rawDesc = "" +
 	"finishedUs\x12#\n" +
 	"\rgeneration_us\x18\x18 \x01(\x03R\fgenerationUs\x12?\n" +
 	"\x06masked\x18\x19 \x03(\v2'.turnlog.event.v1.TurnSpans.MaskedEntryR\x06masked\x12,\n" +
-	"\x05blobs\x18\x1a \x03(\v2\x16.turnlog.event.v1.BlobR\x05blobs\x1a9\n" +
+	"\x05blobs\x18\x1a \x03(\v2\x16.turnlog.event.v1.BlobR\x05blobs\x12\x1b\n" +
+	"\tmask_runs\x18\x1b \x03(\rR\bmaskRuns\x12)\n" +
+	"\x10sampled_logprobs\x18\x1c \x01(\fR\x0fsampledLogprobs\x12?\n" +
+	"\fversion_runs\x18\x1d \x03(\v2\x1c.turnlog.event.v1.VersionRunR\vversionRuns\x1a9\n" +
 	"\vMaskedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"Z\n" +
@@ -4121,7 +4207,11 @@ const file_event_proto_rawDesc = "" +
 	"\n" +
 	"provenance\x18\x01 \x01(\x0e2\x1c.turnlog.event.v1.ProvenanceR\n" +
 	"provenance\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\rR\x05count\"\x91\x03\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\"<\n" +
+	"\n" +
+	"VersionRun\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\rR\x05count\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x11R\aversion\"\x91\x03\n" +
 	"\fBranchSealed\x12\x16\n" +
 	"\x06branch\x18\x01 \x01(\tR\x06branch\x12\x14\n" +
 	"\x05label\x18\x02 \x01(\tR\x05label\x12\x14\n" +
@@ -4219,7 +4309,7 @@ func file_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_event_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_event_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_event_proto_goTypes = []any{
 	(Provenance)(0),            // 0: turnlog.event.v1.Provenance
 	(LogprobKind)(0),           // 1: turnlog.event.v1.LogprobKind
@@ -4256,17 +4346,18 @@ var file_event_proto_goTypes = []any{
 	(*SessionStarted)(nil),     // 32: turnlog.event.v1.SessionStarted
 	(*TurnSpans)(nil),          // 33: turnlog.event.v1.TurnSpans
 	(*Span)(nil),               // 34: turnlog.event.v1.Span
-	(*BranchSealed)(nil),       // 35: turnlog.event.v1.BranchSealed
-	(*SessionSealed)(nil),      // 36: turnlog.event.v1.SessionSealed
-	(*Ledger)(nil),             // 37: turnlog.event.v1.Ledger
-	(*RewardRecorded)(nil),     // 38: turnlog.event.v1.RewardRecorded
-	(*AnnotationRecorded)(nil), // 39: turnlog.event.v1.AnnotationRecorded
-	(*TurnLost)(nil),           // 40: turnlog.event.v1.TurnLost
-	(*Fault)(nil),              // 41: turnlog.event.v1.Fault
-	nil,                        // 42: turnlog.event.v1.TurnSpans.MaskedEntry
-	nil,                        // 43: turnlog.event.v1.BranchSealed.ExcludedEntry
-	nil,                        // 44: turnlog.event.v1.Ledger.MaskedEntry
-	nil,                        // 45: turnlog.event.v1.Ledger.LostEntry
+	(*VersionRun)(nil),         // 35: turnlog.event.v1.VersionRun
+	(*BranchSealed)(nil),       // 36: turnlog.event.v1.BranchSealed
+	(*SessionSealed)(nil),      // 37: turnlog.event.v1.SessionSealed
+	(*Ledger)(nil),             // 38: turnlog.event.v1.Ledger
+	(*RewardRecorded)(nil),     // 39: turnlog.event.v1.RewardRecorded
+	(*AnnotationRecorded)(nil), // 40: turnlog.event.v1.AnnotationRecorded
+	(*TurnLost)(nil),           // 41: turnlog.event.v1.TurnLost
+	(*Fault)(nil),              // 42: turnlog.event.v1.Fault
+	nil,                        // 43: turnlog.event.v1.TurnSpans.MaskedEntry
+	nil,                        // 44: turnlog.event.v1.BranchSealed.ExcludedEntry
+	nil,                        // 45: turnlog.event.v1.Ledger.MaskedEntry
+	nil,                        // 46: turnlog.event.v1.Ledger.LostEntry
 }
 var file_event_proto_depIdxs = []int32{
 	5,  // 0: turnlog.event.v1.Event.session_opened:type_name -> turnlog.event.v1.SessionOpened
@@ -4302,29 +4393,30 @@ var file_event_proto_depIdxs = []int32{
 	31, // 30: turnlog.event.v1.TrajectoryUpdate.outputs:type_name -> turnlog.event.v1.Output
 	32, // 31: turnlog.event.v1.Output.session_started:type_name -> turnlog.event.v1.SessionStarted
 	33, // 32: turnlog.event.v1.Output.turn_spans:type_name -> turnlog.event.v1.TurnSpans
-	35, // 33: turnlog.event.v1.Output.branch_sealed:type_name -> turnlog.event.v1.BranchSealed
-	36, // 34: turnlog.event.v1.Output.session_sealed:type_name -> turnlog.event.v1.SessionSealed
-	38, // 35: turnlog.event.v1.Output.reward_recorded:type_name -> turnlog.event.v1.RewardRecorded
-	39, // 36: turnlog.event.v1.Output.annotation_recorded:type_name -> turnlog.event.v1.AnnotationRecorded
-	40, // 37: turnlog.event.v1.Output.turn_lost:type_name -> turnlog.event.v1.TurnLost
-	41, // 38: turnlog.event.v1.Output.fault:type_name -> turnlog.event.v1.Fault
+	36, // 33: turnlog.event.v1.Output.branch_sealed:type_name -> turnlog.event.v1.BranchSealed
+	37, // 34: turnlog.event.v1.Output.session_sealed:type_name -> turnlog.event.v1.SessionSealed
+	39, // 35: turnlog.event.v1.Output.reward_recorded:type_name -> turnlog.event.v1.RewardRecorded
+	40, // 36: turnlog.event.v1.Output.annotation_recorded:type_name -> turnlog.event.v1.AnnotationRecorded
+	41, // 37: turnlog.event.v1.Output.turn_lost:type_name -> turnlog.event.v1.TurnLost
+	42, // 38: turnlog.event.v1.Output.fault:type_name -> turnlog.event.v1.Fault
 	34, // 39: turnlog.event.v1.TurnSpans.spans:type_name -> turnlog.event.v1.Span
 	3,  // 40: turnlog.event.v1.TurnSpans.grade:type_name -> turnlog.event.v1.Grade
 	1,  // 41: turnlog.event.v1.TurnSpans.logprob_kind:type_name -> turnlog.event.v1.LogprobKind
 	14, // 42: turnlog.event.v1.TurnSpans.conversation:type_name -> turnlog.event.v1.Conversation
-	42, // 43: turnlog.event.v1.TurnSpans.masked:type_name -> turnlog.event.v1.TurnSpans.MaskedEntry
+	43, // 43: turnlog.event.v1.TurnSpans.masked:type_name -> turnlog.event.v1.TurnSpans.MaskedEntry
 	19, // 44: turnlog.event.v1.TurnSpans.blobs:type_name -> turnlog.event.v1.Blob
-	0,  // 45: turnlog.event.v1.Span.provenance:type_name -> turnlog.event.v1.Provenance
-	3,  // 46: turnlog.event.v1.BranchSealed.grade:type_name -> turnlog.event.v1.Grade
-	43, // 47: turnlog.event.v1.BranchSealed.excluded:type_name -> turnlog.event.v1.BranchSealed.ExcludedEntry
-	37, // 48: turnlog.event.v1.SessionSealed.ledger:type_name -> turnlog.event.v1.Ledger
-	44, // 49: turnlog.event.v1.Ledger.masked:type_name -> turnlog.event.v1.Ledger.MaskedEntry
-	45, // 50: turnlog.event.v1.Ledger.lost:type_name -> turnlog.event.v1.Ledger.LostEntry
-	51, // [51:51] is the sub-list for method output_type
-	51, // [51:51] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	35, // 45: turnlog.event.v1.TurnSpans.version_runs:type_name -> turnlog.event.v1.VersionRun
+	0,  // 46: turnlog.event.v1.Span.provenance:type_name -> turnlog.event.v1.Provenance
+	3,  // 47: turnlog.event.v1.BranchSealed.grade:type_name -> turnlog.event.v1.Grade
+	44, // 48: turnlog.event.v1.BranchSealed.excluded:type_name -> turnlog.event.v1.BranchSealed.ExcludedEntry
+	38, // 49: turnlog.event.v1.SessionSealed.ledger:type_name -> turnlog.event.v1.Ledger
+	45, // 50: turnlog.event.v1.Ledger.masked:type_name -> turnlog.event.v1.Ledger.MaskedEntry
+	46, // 51: turnlog.event.v1.Ledger.lost:type_name -> turnlog.event.v1.Ledger.LostEntry
+	52, // [52:52] is the sub-list for method output_type
+	52, // [52:52] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_event_proto_init() }
@@ -4362,7 +4454,7 @@ func file_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_proto_rawDesc), len(file_event_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   42,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

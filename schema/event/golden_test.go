@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -17,7 +18,8 @@ import (
 )
 
 // Golden files hold, for each kind, an event as version 1 wrote it and what it
-// says. They are never written again: -update adds those of new kinds.
+// says; for one that fields were added to, as it is written since in a file of
+// its own. They are never written again: -update adds those that are missing.
 var update = flag.Bool("update", false, "write golden files that are missing")
 
 const golden = "testdata/v1"
@@ -28,10 +30,17 @@ var kinds = []event.Kind{
 	event.KindWeightsUpdated, event.KindRunFenced, event.KindRunServed, event.KindTrajectoryUpdate,
 }
 
+// grown are golden files of kinds whose fields have become more.
+var grown = map[string]event.Kind{"trajectory_update.runs": event.KindTrajectoryUpdate}
+
 func TestEventsOfVersionOneAreReadForEver(t *testing.T) {
+	files := maps.Clone(grown)
 	for _, kind := range kinds {
-		t.Run(string(kind), func(t *testing.T) {
-			file := filepath.Join(golden, string(kind))
+		files[string(kind)] = kind
+	}
+	for name, kind := range files {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(golden, name)
 			body, err := os.ReadFile(file + ".bin")
 			if errors.Is(err, os.ErrNotExist) && *update {
 				body = write(t, kind, file)
@@ -195,6 +204,8 @@ func scalar(f protoreflect.FieldDescriptor, n int) protoreflect.Value {
 		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(n))
 	case protoreflect.Int32Kind:
 		return protoreflect.ValueOfInt32(int32(number))
+	case protoreflect.Sint32Kind:
+		return protoreflect.ValueOfInt32(-int32(number))
 	case protoreflect.Int64Kind:
 		return protoreflect.ValueOfInt64(int64(number))
 	case protoreflect.Uint32Kind:

@@ -19,6 +19,8 @@ type Session struct {
 	Metadata                  string
 	// NoReward leaves the rewards out of Events; RewardEvents has them.
 	NoReward bool
+	// Old writes turns in the form that recorders wrote before runs.
+	Old bool
 
 	turns    []*Turn
 	branches []*event.BranchSealed
@@ -26,7 +28,8 @@ type Session struct {
 	notes    []*event.AnnotationRecorded
 }
 
-// Turn is a turn and all the ids that the model saw and sampled.
+// Turn is a turn and all the ids that the model saw and sampled. Its arrays have
+// an element for each id.
 type Turn struct {
 	*event.TurnSpans
 	prompt, completion []uint32
@@ -119,7 +122,7 @@ func (s *Session) Events() []*event.Event {
 	for i, t := range s.turns {
 		tokens += uint32(len(t.Mask))
 		list = append(list, s.event(event.KindTurnCommitted, sequence(i),
-			&event.Output{Output: &event.Output_TurnSpans{TurnSpans: t.TurnSpans}}))
+			&event.Output{Output: &event.Output_TurnSpans{TurnSpans: s.written(t)}}))
 	}
 	if !s.NoReward {
 		list = append(list, s.RewardEvents()...)
@@ -134,6 +137,14 @@ func (s *Session) Events() []*event.Event {
 		Status: s.Status, Reason: s.Reason, Turns: uint32(len(s.turns)), Branches: uint32(len(s.branches)),
 	}}})
 	return append(list, s.event(event.KindSessionClosed, 3000, seals...))
+}
+
+// written is the turn as a recorder writes it. What is malformed stays as it is.
+func (s *Session) written(t *Turn) *event.TurnSpans {
+	if k, err := t.Tokens(); err == nil && !s.Old {
+		return k.TurnSpans
+	}
+	return t.TurnSpans
 }
 
 // RewardEvents returns the events of the session's rewards.
