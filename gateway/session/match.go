@@ -211,7 +211,7 @@ func (s *Session) Match(c message.Conversation) (m Match, known bool) {
 		})
 		slices.Sort(m.Tolerances[named:])
 	}
-	m.decide(s, parent, end, messages, known)
+	m.decide(s, c.Head, parent, end, messages, known)
 	return m, known
 }
 
@@ -303,7 +303,7 @@ func (s *Session) newest(equal []*node) (best *node, ambiguous bool) {
 	return best, arrived > 1
 }
 
-func (m *Match) decide(s *Session, parent *node, end message.Hash, messages []message.Message, known bool) {
+func (m *Match) decide(s *Session, head message.Head, parent *node, end message.Hash, messages []message.Message, known bool) {
 	again := len(s.prompts[end]) > 0
 	switch {
 	case parent == nil:
@@ -313,7 +313,7 @@ func (m *Match) decide(s *Session, parent *node, end message.Hash, messages []me
 			m.Reason = FirstTurn
 		case again:
 			m.Reason = Resample
-		case s.sameUnderOtherHead(messages):
+		case s.sameUnderOtherHead(head, messages):
 			m.Reason = HeadChanged
 		case !known:
 			m.Reason = HistoryRewritten
@@ -331,15 +331,16 @@ func (m *Match) decide(s *Session, parent *node, end message.Hash, messages []me
 	}
 }
 
-// sameUnderOtherHead reports whether a root began with the same first message.
-func (s *Session) sameUnderOtherHead(messages []message.Message) bool {
+// sameUnderOtherHead reports whether a root of another head began with the same
+// first message.
+func (s *Session) sameUnderOtherHead(head message.Head, messages []message.Message) bool {
 	if len(messages) == 0 {
 		return false
 	}
 	first := loose(messages[0]).Hash()
 	return slices.ContainsFunc(s.tree.Roots, func(t *tree.Turn) bool {
 		n := s.nodes[t]
-		return n != nil && len(n.added) > 0 && n.chains[0] == message.Chain(n.head, first)
+		return n != nil && len(n.added) > 0 && n.chains[0] == message.Chain(n.head, first) && !s.heads[n.head].same(head)
 	})
 }
 

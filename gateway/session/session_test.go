@@ -145,6 +145,8 @@ func TestNoHistoryIsRefused(t *testing.T) {
 	w.expect(conversation("s:y", "u:1", "a:A", "u:2"), "", session.Root, session.HeadChanged)
 	w.expect(conversation("s:x", "u:else"), "", session.Root, session.NewConversation)
 	w.expect(conversation("s:x", "u:summary", "a:foreign", "u:go"), "", session.Root, session.HistoryRewritten)
+	w.expect(conversation("s:x", "u:1", "a:foreign", "u:go"), "", session.Root, session.HistoryRewritten)
+	w.expect(conversation("s:x", "u:1", "u:go"), "", session.Root, session.NewConversation)
 	m := w.expect(conversation("s:x", "u:1", "a:A", "u:2", "a:edited", "u:3"), "t1", session.Branch, session.HistoryRewritten)
 	require.Len(t, m.Added, 3)
 }
