@@ -2,6 +2,7 @@ package fold
 
 import (
 	"crypto/sha256"
+	"slices"
 
 	"turnlog.dev/schema/tree"
 )
@@ -14,7 +15,7 @@ type rivals struct {
 	prompt [sha256.Size]byte
 }
 
-// abandoned returns the leaves that the agent did not go on from although it
+// abandoned returns the turns that the agent did not go on from although it
 // could have. Of turns that continue the same parent, or roots with the same
 // prompt, in one class and thread:
 //
@@ -39,15 +40,29 @@ func (s *State) abandoned() map[*tree.Turn]bool {
 		}
 		var goneOn, delivered bool
 		for _, n := range siblings {
-			goneOn = goneOn || len(n.Children) > 0
-			delivered = delivered || !s.tree.Undelivered[n.ID]
+			goneOn = goneOn || wentOn(n)
+			delivered = delivered || !s.undelivered(n)
 		}
 		for _, n := range siblings {
-			left := len(n.Children) == 0
-			out[n] = left && (goneOn || delivered && s.tree.Undelivered[n.ID])
+			out[n] = !wentOn(n) && (goneOn || delivered && s.undelivered(n))
 		}
 	}
 	return out
+}
+
+// wentOn reports whether the agent went on from a turn. A side request or a
+// probe that extends another class's turn only looks at it.
+func wentOn(n *tree.Turn) bool {
+	return slices.ContainsFunc(n.Children, func(c *tree.Turn) bool {
+		k := class(c.Committed)
+		return k == class(n.Committed) || k != ClassSide && k != ClassProbe
+	})
+}
+
+// undelivered reports a turn whose answer the agent never got. Whatever
+// continues it, with its answer in the history, proves that it did.
+func (s *State) undelivered(n *tree.Turn) bool {
+	return s.tree.Undelivered[n.ID] && len(n.Children) == 0
 }
 
 func (s *State) promptHash(n *tree.Turn) [sha256.Size]byte {

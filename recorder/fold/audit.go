@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/tree"
@@ -12,16 +14,16 @@ import (
 // Drift is how a prompt differs from the same conversation rendered afresh.
 type Drift string
 
-// Kinds of drift. Only the first difference is classified: what follows it is
-// usually its echo.
+// Kinds of drift. Of a prompt only the first difference is classified that is no
+// split: what follows it is usually its echo.
 const (
 	// DriftNone: the same ids.
 	DriftNone Drift = ""
 	// DriftSplit: the same text in other tokens, where the model sampled it.
 	// Expected, and the reason why ids are recorded.
 	DriftSplit Drift = "split"
-	// DriftRespelled: an assistant message has other text than the template
-	// would write for it.
+	// DriftRespelled: an assistant message has other text, or other control
+	// tokens where the model sampled it, than the template would write for it.
 	DriftRespelled Drift = "respelled"
 	// DriftSpecial: a control token is missing, added or another.
 	DriftSpecial Drift = "special_token"
@@ -77,45 +79,80 @@ func (s *State) sampledForAudit(turn string) bool {
 	return float64(binary.BigEndian.Uint32(h[:])) < s.policy.Audit*(1<<32)
 }
 
+// classify compares a prompt with a fresh render. Answers that the model split
+// otherwise are passed over, each up to the control token that ends it: they
+// are expected, and what lies behind them must be seen all the same.
 func (s *State) classify(n *tree.Turn, m Model, fresh []uint32) Drift {
 	recorded := n.PromptIDs(nil)
-	if slices.Equal(recorded, fresh) {
-		return DriftNone
-	}
-	at := 0
-	for at < min(len(recorded), len(fresh)) && recorded[at] == fresh[at] {
-		at++
-	}
-	// The stretch between control tokens in which the two part.
-	from := at
-	for from > 0 && !m.Special(recorded[from-1]) {
-		from--
-	}
-	a, b := upToSpecial(m, recorded[from:]), upToSpecial(m, fresh[from:])
-	sameText := m.Decode(a) == m.Decode(b)
-	switch p := s.provenanceAt(n, at); {
-	case at == len(recorded), at == len(fresh), m.Special(recorded[at]) && m.Special(fresh[at]):
-		return DriftSpecial
-	case p == event.Provenance_PROVENANCE_SAMPLED && sameText:
-		return DriftSplit
-	case p == event.Provenance_PROVENANCE_SAMPLED, p == event.Provenance_PROVENANCE_ASSISTANT_RERENDERED:
-		return DriftRespelled
-	case sameText:
-		return DriftContextSplit
-	case p == event.Provenance_PROVENANCE_BOUNDARY, p == event.Provenance_PROVENANCE_TURN_END:
-		return DriftBoundary
-	case m.Special(recorded[at]) != m.Special(fresh[at]):
-		return DriftSpecial
-	default:
-		return DriftContext
+	found := DriftNone
+	for at, to, aligned := 0, 0, 0; ; {
+		for at < len(recorded) && to < len(fresh) && recorded[at] == fresh[to] {
+			at++
+			to++
+		}
+		if at == len(recorded) && to == len(fresh) {
+			return found
+		}
+		d, a, b := s.difference(n, m, recorded, fresh, at, to, aligned)
+		if d != DriftSplit {
+			return d
+		}
+		found = DriftSplit
+		at, to, aligned = a, b, a
 	}
 }
 
-func upToSpecial(m Model, ids []uint32) []uint32 {
-	if i := slices.IndexFunc(ids, m.Special); i >= 0 {
-		return ids[:i]
+// difference classifies a difference at a place of the recorded prompt and one
+// of the fresh one, which are alike before it from the place aligned on. It
+// returns where the stretch up to the next control token ends in each.
+func (s *State) difference(n *tree.Turn, m Model, recorded, fresh []uint32, at, to, aligned int) (d Drift, a, b int) {
+	back := 0
+	for at-back > aligned && !m.Special(recorded[at-back-1]) {
+		back++
 	}
-	return ids
+	if at-back > aligned {
+		back++ // with the control token: some tokenizers drop a space that begins a text
+	}
+	a, b = nextSpecial(m, recorded, at), nextSpecial(m, fresh, to)
+	x, y := m.Decode(recorded[at-back:a]), m.Decode(fresh[to-back:b])
+	// What is no text decodes to the same replacement, whatever it is.
+	sameText := x == y && !strings.ContainsRune(x, utf8.RuneError)
+	ended := at == len(recorded) || to == len(fresh)
+	control := func(ids []uint32, i int) bool { return i < len(ids) && m.Special(ids[i]) }
+	p := s.provenanceAt(n, at)
+	switch {
+	case p == event.Provenance_PROVENANCE_SAMPLED && sameText && a > at && b > to:
+		last := a - 1
+		for i := b - 1; last > at && i > to && recorded[last] == fresh[i]; i-- {
+			last--
+		}
+		if s.provenanceAt(n, last) != event.Provenance_PROVENANCE_SAMPLED {
+			return DriftContextSplit, a, b
+		}
+		return DriftSplit, a, b
+	case p == event.Provenance_PROVENANCE_SAMPLED:
+		return DriftRespelled, a, b
+	case ended, control(recorded, at) && control(fresh, to):
+		return DriftSpecial, a, b
+	case sameText:
+		return DriftContextSplit, a, b
+	case p == event.Provenance_PROVENANCE_ASSISTANT_RERENDERED:
+		return DriftRespelled, a, b
+	case p == event.Provenance_PROVENANCE_BOUNDARY, p == event.Provenance_PROVENANCE_TURN_END:
+		return DriftBoundary, a, b
+	case control(recorded, at) != control(fresh, to):
+		return DriftSpecial, a, b
+	default:
+		return DriftContext, a, b
+	}
+}
+
+// nextSpecial is the place of the first control token from a place on.
+func nextSpecial(m Model, ids []uint32, from int) int {
+	if i := slices.IndexFunc(ids[from:], m.Special); i >= 0 {
+		return from + i
+	}
+	return len(ids)
 }
 
 // provenanceAt says where the id at a position of the prompt came from; SAMPLED

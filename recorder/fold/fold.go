@@ -191,13 +191,20 @@ func Unreadable(at journal.Entry, fault *event.Fault) *event.TrajectoryUpdate {
 // A state that adopts it is parked.
 func Refuse(e journal.Entry, fault *event.Fault) *event.TrajectoryUpdate {
 	s := State{lost: map[string]uint64{}}
+	return &event.TrajectoryUpdate{Input: input(e), Outputs: s.faulty(e, fault)}
+}
+
+// faulty is what follows from an event that is not folded: the fault, and where
+// the ids that the event holds went.
+func (s *State) faulty(e journal.Entry, fault *event.Fault) []*event.Output {
 	out := []*event.Output{{Output: &event.Output_Fault{Fault: fault}}}
 	if c := e.Event.GetTurnCommitted(); c != nil {
-		out = append(out, s.unfolded(c)...)
-	} else if e.Event.GetTurnAborted() != nil {
-		out = append(out, s.foldAside(e.Event)...)
+		return append(out, s.unfolded(c)...)
 	}
-	return &event.TrajectoryUpdate{Input: input(e), Outputs: out}
+	if e.Event.GetTurnAborted() != nil {
+		return append(out, s.foldAside(e.Event)...)
+	}
+	return out
 }
 
 // advance moves the tip over e and reports whether its event is new.
@@ -227,11 +234,7 @@ func (s *State) fold(e journal.Entry) []*event.Output {
 	if err := s.tree.Apply(e); err != nil {
 		fault := &event.Fault{Reason: FaultIllegal, Detail: err.Error()}
 		s.park(e.Event.GetId(), fault)
-		out := []*event.Output{{Output: &event.Output_Fault{Fault: fault}}}
-		if c := e.Event.GetTurnCommitted(); c != nil {
-			out = append(out, s.unfolded(c)...)
-		}
-		return out
+		return s.faulty(e, fault)
 	}
 	switch b := e.Event.GetBody().(type) {
 	case *event.Event_SessionOpened:

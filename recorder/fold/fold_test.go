@@ -69,6 +69,7 @@ func TestGradesFollowTheEvidence(t *testing.T) {
 		{"no version", event.Grade_GRADE_C, "version_unknown", func(c *event.TurnCommitted) { c.Completion.Versions = nil }},
 		{"version without number", event.Grade_GRADE_C, "version_unknown", func(c *event.TurnCommitted) { c.Completion.Versions[0].Label = "default" }},
 		{"text in", event.Grade_GRADE_D, "text_in", func(c *event.TurnCommitted) { c.Generation.Proof = event.PromptProof_PROMPT_PROOF_NONE }},
+		{"a proof that only newer programs know", event.Grade_GRADE_D, "proof_unknown", func(c *event.TurnCommitted) { c.Generation.Proof = 99 }},
 		{"text out", event.Grade_GRADE_D, "text_out", func(c *event.TurnCommitted) { c.Completion = &event.Completion{Text: "answer"} }},
 		{"no logprobs", event.Grade_GRADE_D, "logprobs_missing", func(c *event.TurnCommitted) { c.Completion.Logprobs = nil }},
 		{"logprob that is no number", event.Grade_GRADE_D, "logprob_not_finite", func(c *event.TurnCommitted) {
@@ -236,6 +237,51 @@ func TestASideRequestDoesNotHideTheEndOfTheMainLine(t *testing.T) {
 	require.Zero(t, branches["title"].GetTrainable())
 }
 
+func TestASideRequestDoesNotMakeAnAnswerOneThatTheAgentWentOnFrom(t *testing.T) {
+	side := func(c *event.TurnCommitted) { c.Request.Class = "side" }
+	s := first(nil)
+	for _, id := range []string{"b", "c"} {
+		s.Commit(sessiontest.Step{ID: id, Parent: "a", New: []uint32{8}, Out: []uint32{10}})
+	}
+	s.Commit(sessiontest.Step{ID: "title", Parent: "b", New: []uint32{8}, Out: []uint32{11}, Edit: side})
+	samples := *s
+	s.Close("completed")
+	branches, _ := sealed(t, fold.DefaultPolicy(), s)
+	require.Equal(t, "main", branches["b"].GetLabel(), "samples of one last step")
+	require.Equal(t, "main", branches["c"].GetLabel())
+
+	s = &samples
+	s.Commit(sessiontest.Step{ID: "d", Parent: "c", New: []uint32{8}, Out: []uint32{12}})
+	s.Close("completed")
+	branches, seal := sealed(t, fold.DefaultPolicy(), s)
+	require.Equal(t, "abandoned", branches["b"].GetLabel())
+	require.Zero(t, branches["b"].GetTrainable())
+	require.Zero(t, branches["title"].GetTrainable(), "nor is it trained where the side request extends it")
+	require.Equal(t, "abandoned", branches["title"].GetExcluded()["b"])
+	require.Equal(t, map[string]uint64{"abandoned": 1, "class_side": 1}, seal.GetLedger().GetMasked())
+}
+
+func TestACompactionGoesOnFromTheTurnThatItExtends(t *testing.T) {
+	s := first(nil)
+	for _, id := range []string{"b", "c"} {
+		s.Commit(sessiontest.Step{ID: id, Parent: "a", New: []uint32{8}, Out: []uint32{10}})
+	}
+	s.Commit(sessiontest.Step{ID: "sum", Parent: "b", New: []uint32{8}, Out: []uint32{11}, Edit: func(c *event.TurnCommitted) { c.Request.Class = "compaction" }})
+	s.Close("completed")
+	branches, _ := sealed(t, fold.DefaultPolicy(), s)
+	require.Equal(t, "main", branches["b"].GetLabel())
+	require.Equal(t, "abandoned", branches["c"].GetLabel())
+}
+
+func TestWhatContinuesAnAnswerProvesThatItWasDelivered(t *testing.T) {
+	s := first(nil)
+	s.Undelivered("a")
+	s.Commit(sessiontest.Step{ID: "title", Parent: "a", New: []uint32{8}, Out: []uint32{11}, Edit: func(c *event.TurnCommitted) { c.Request.Class = "side" }})
+	s.Close("completed")
+	branches, _ := sealed(t, fold.DefaultPolicy(), s)
+	require.Equal(t, uint32(3), branches["a"].GetTrainable())
+}
+
 func TestAnEndTokenThatTheNextMessageBeginsWithDoesNotBreakTheSequence(t *testing.T) {
 	s := first(nil)
 	s.Commit(sessiontest.Step{ID: "b", Parent: "a", Cut: 1, New: []uint32{7, 8}, Out: []uint32{10}})
@@ -288,6 +334,7 @@ func TestABranchIsAsGoodAsItsWorstTurn(t *testing.T) {
 func TestTheStatusOfASession(t *testing.T) {
 	for reason, status := range map[string]string{
 		"completed": "completed", "failed": "failed", "aborted": "aborted", "deleted": "aborted",
+		"truncated": "truncated", "a reason of a newer gateway": "failed", "": "completed",
 		"limit_turns": "truncated", "limit_idle": "truncated", "limit_wall": "truncated", "limit_tokens": "truncated",
 	} {
 		s := first(nil)
@@ -299,6 +346,18 @@ func TestTheStatusOfASession(t *testing.T) {
 	s.Close("completed")
 	_, seal := sealed(t, fold.DefaultPolicy(), s)
 	require.Equal(t, "truncated", seal.GetStatus())
+}
+
+func TestTheIDsOfACallThatDoesNotBelongWhereItStandsAreAccountedFor(t *testing.T) {
+	s := &sessiontest.Session{ID: "s1"}
+	s.Abort("a", "client_gone", 1, 2)
+	entries := sessiontest.Entries(s.Events)
+	st := fold.New("s1", fold.DefaultPolicy(), fold.Aids{})
+	u, err := st.Apply(entries[0])
+	require.NoError(t, err)
+	require.Equal(t, "illegal", u.GetOutputs()[0].GetFault().GetReason())
+	require.Equal(t, uint64(2), u.GetOutputs()[1].GetTurnLost().GetIds())
+	require.Equal(t, uint64(2), st.Generated())
 }
 
 func TestLostIDsAreAccountedForByReason(t *testing.T) {

@@ -57,6 +57,8 @@ func (s *State) gradeTurn(n *tree.Turn, g *grading) {
 		g.x(ReasonPromptCount)
 	case proof == event.PromptProof_PROMPT_PROOF_COUNT:
 		g.b(ReasonProofCount)
+	case proof != event.PromptProof_PROMPT_PROOF_ECHO:
+		g.d(ReasonProofUnknown)
 	}
 	if len(comp.GetIds()) == 0 && comp.GetText() != "" {
 		g.d(ReasonTextOut)

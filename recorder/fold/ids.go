@@ -61,7 +61,7 @@ func (s *State) ownIDs(n *tree.Turn, g *grading) owned {
 		return s.textIDs(n, g)
 	}
 	var o owned
-	if base := c.GetBase(); base.GetTurn() == c.GetParent() && int(base.GetKeep()) == n.Keep {
+	if base := c.GetBase(); base.GetTurn() == c.GetParent() && int(base.GetKeep()) == n.Keep && !s.keepsMade(n) {
 		// The normal turn: what is kept is what it is stored upon, so there is
 		// nothing to compare.
 		o.keep = n.Keep
@@ -72,12 +72,20 @@ func (s *State) ownIDs(n *tree.Turn, g *grading) owned {
 	} else {
 		o = s.cutIDs(n, g)
 	}
-	if o.keep == n.Keep {
+	if o.keep == n.Keep && !s.made(n.Parent) {
 		o.drop(restated(n, o.ids))
 	}
 	o.add(event.Provenance_PROVENANCE_SAMPLED, c.GetCompletion().GetIds())
 	return o
 }
+
+// made reports whether the sequence of a turn was made here: it came as text,
+// and what the log holds of it are not the ids that its children stand upon.
+func (s *State) made(n *tree.Turn) bool { return n != nil && s.turns[n.ID].ids != nil }
+
+// keepsMade reports a turn that says it keeps ids of one that came as text. It
+// cannot: those that it was sent with are not those.
+func (s *State) keepsMade(n *tree.Turn) bool { return n.Keep > 0 && s.made(n.Parent) }
 
 // restated is the number of ids that the turn does not keep of its parent's
 // answer but begins its own with: all of them, or none. Some models sample the
@@ -100,7 +108,7 @@ func restated(n *tree.Turn, own []byte) int {
 func (s *State) cutIDs(n *tree.Turn, g *grading) owned {
 	prompt := n.PromptIDs(nil)
 	o := owned{keep: n.Keep}
-	if n.Parent != nil && !slices.Equal(n.Parent.IDs(nil, n.Keep), prompt[:n.Keep]) {
+	if s.keepsMade(n) || n.Parent != nil && !slices.Equal(n.Parent.IDs(nil, n.Keep), prompt[:n.Keep]) {
 		// Not a continuation. Its own ids are the whole sequence, so that what
 		// was recorded can still be read.
 		g.x(ReasonParentMismatch)

@@ -2,6 +2,7 @@ package fold_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -170,6 +171,23 @@ func TestSampledIDsOfATextPromptStayWhatTheyAre(t *testing.T) {
 	require.Equal(t, uint32(2), v.branches[0].GetTrainable())
 }
 
+func TestATokenTurnCannotKeepIDsOfATextTurn(t *testing.T) {
+	s := sessiontest.New("s1")
+	s.Commit(sessiontest.Step{ID: "a", Out: []uint32{'a', 'b'}, Edit: func(c *event.TurnCommitted) {
+		c.Segments = nil
+		c.Generation.Proof, c.Generation.PromptTokens = event.PromptProof_PROMPT_PROOF_NONE, 0
+		c.Conversation.Messages = [][]byte{user("hi")}
+	}})
+	s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{8, 9}, Out: []uint32{10}})
+	s.Commit(sessiontest.Step{ID: "c", Parent: "a", Cut: 2, New: []uint32{'a', 'b', 9}, Out: []uint32{10}})
+	v := viewOf(runWith(t, fold.DefaultPolicy(), fold.Aids{Models: toy{}}, s))
+	require.Contains(t, v.spans["b"].GetGradeReasons(), "parent_ids_mismatch")
+	require.Equal(t, event.Grade_GRADE_X, v.spans["b"].GetGrade())
+	require.Equal(t, []uint32{'a', 'b', 8, 9, 10}, v.ids("b"), "what was recorded can be read")
+	require.Equal(t, event.Grade_GRADE_A, v.spans["c"].GetGrade(), "it stands for itself")
+	require.Equal(t, []uint32{'a', 'b', 9, 10}, v.ids("c"))
+}
+
 func TestReasoningCanBeMasked(t *testing.T) {
 	s := first(func(c *event.TurnCommitted) {
 		c.Completion.Ids = event.AppendIDs(nil, []uint32{'h', '.', 'y'})
@@ -213,7 +231,7 @@ func audited(t *testing.T, sampled []uint32, answered string, boundary, rest []u
 	return drift, viewOf(out).spans["b"]
 }
 
-func TestAuditsNameTheFirstDifferenceAndHealNothing(t *testing.T) {
+func TestAuditsNameTheFirstDifferenceThatIsNoSplitAndHealNothing(t *testing.T) {
 	rest := []uint32{begin, 'u', 'g', 'o', end, begin, 'a'}
 	cases := []struct {
 		name           string
@@ -228,6 +246,13 @@ func TestAuditsNameTheFirstDifferenceAndHealNothing(t *testing.T) {
 		{"the model's spelling is not the template's", []uint32{ab, ' ', end}, "ab", nil, rest, fold.DriftRespelled, event.Grade_GRADE_C},
 		{"an end token more", []uint32{ab, end}, "ab", []uint32{end}, rest, fold.DriftSpecial, event.Grade_GRADE_B},
 		{"a boundary that the template does not write", []uint32{ab, end}, "ab", []uint32{'\n'}, rest, fold.DriftBoundary, event.Grade_GRADE_B},
+		{"another control token than the template's", []uint32{ab, begin}, "ab", nil, rest, fold.DriftRespelled, event.Grade_GRADE_C},
+		{"no end of the answer", []uint32{ab}, "ab", nil, rest, fold.DriftSpecial, event.Grade_GRADE_B},
+		{"other context behind a split answer", []uint32{'a', 'b', end}, "ab", nil, []uint32{begin, 'u', 'g', 'g', end, begin, 'a'}, fold.DriftContext, event.Grade_GRADE_B},
+		{"a boundary behind a split answer", []uint32{'a', 'b', end}, "ab", []uint32{'\n'}, rest, fold.DriftBoundary, event.Grade_GRADE_B},
+		{"a prompt that goes on behind a split answer", []uint32{'a', 'b', end}, "ab", nil, append(slices.Clone(rest), 'x'), fold.DriftSpecial, event.Grade_GRADE_B},
+		{"a split that reaches into the context", []uint32{'a'}, "ab", []uint32{'b', end}, rest, fold.DriftContextSplit, event.Grade_GRADE_B},
+		{"split in two places", []uint32{'a', 'b', 'a', 'b', end}, "abab", nil, rest, fold.DriftSplit, event.Grade_GRADE_A},
 		{"other context", []uint32{ab, end}, "ab", nil, []uint32{begin, 'u', 'g', 'g', end, begin, 'a'}, fold.DriftContext, event.Grade_GRADE_B},
 	}
 	for _, c := range cases {

@@ -25,7 +25,6 @@ const (
 const (
 	FaultIllegal    = "illegal"
 	FaultUnreadable = "unreadable"
-	FaultDisagree   = "disagree"
 	FaultTooLarge   = "too_large"
 	FaultPanic      = "panic"
 	// FaultBroken sessions cannot be read or written any more; only the dead
@@ -54,6 +53,7 @@ const (
 	// Grade D.
 	ReasonTextIn           = "text_in"
 	ReasonTextOut          = "text_out"
+	ReasonProofUnknown     = "proof_unknown"
 	ReasonNoLogprobs       = "logprobs_missing"
 	ReasonLogprobNotFinite = "logprob_not_finite"
 	ReasonNoTokenizer      = "tokenizer_unavailable"

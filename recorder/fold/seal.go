@@ -101,8 +101,11 @@ func (s *State) status(reason string) string {
 		return StatusFailed
 	case "aborted", "deleted":
 		return StatusAborted
-	case "limit_turns", "limit_tokens", "limit_wall", "limit_idle":
+	case "truncated", "limit_turns", "limit_tokens", "limit_wall", "limit_idle":
 		return StatusTruncated
+	case "completed", "":
+	default:
+		return StatusFailed // whatever it was, nobody said that it was completed
 	}
 	var last *tree.Turn
 	for _, n := range s.tree.Turns {
@@ -149,7 +152,7 @@ func (s *State) branches() []*branch {
 		for _, n := range slices.SortedFunc(slices.Values(siblings), byArrival) {
 			path = append(path, s.turns[n.ID])
 			if !continued[n] {
-				out = append(out, s.branch(slices.Clone(path), abandoned[n]))
+				out = append(out, s.branch(slices.Clone(path), abandoned))
 			}
 			walk(n.Children)
 			path = path[:len(path)-1]
@@ -159,7 +162,7 @@ func (s *State) branches() []*branch {
 	return out
 }
 
-func (s *State) branch(path []*verdict, abandoned bool) *branch {
+func (s *State) branch(path []*verdict, abandoned map[*tree.Turn]bool) *branch {
 	b := &branch{path: path, ends: make([]int, len(path)), exclude: map[*verdict]string{}}
 	leaf := b.leaf()
 	end := leaf.end
@@ -177,12 +180,13 @@ func (s *State) branch(path []*verdict, abandoned bool) *branch {
 		if i > 0 && s.policy.RewrittenCalls == Mask && v.turn.Committed.GetMatch().GetRewritten() {
 			b.exclude[path[i-1]] = MaskRewrittenCall
 		}
-	}
-	switch {
-	case abandoned && s.policy.Abandoned == Mask:
-		b.exclude[leaf] = MaskAbandoned
-	case s.tree.Undelivered[leaf.turn.ID] && s.policy.Undelivered == Mask:
-		b.exclude[leaf] = MaskUndelivered
+		switch {
+		// A side request may have extended it: it is no less abandoned there.
+		case abandoned[v.turn] && s.policy.Abandoned == Mask:
+			b.exclude[v] = MaskAbandoned
+		case s.undelivered(v.turn) && s.policy.Undelivered == Mask:
+			b.exclude[v] = MaskUndelivered
+		}
 	}
 	grade, reasons := g.result()
 	if grade == event.Grade_GRADE_X {
@@ -200,7 +204,7 @@ func (s *State) branch(path []*verdict, abandoned bool) *branch {
 		GradeReasons: reasons,
 		Tokens:       uint32(leaf.end),
 	}
-	if abandoned {
+	if abandoned[leaf.turn] {
 		b.sealed.Label = LabelAbandoned
 	}
 	for i, v := range path {

@@ -1,6 +1,7 @@
 package render_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,13 +89,23 @@ func TestATurnIsRenderedUnderItsHistoryPolicy(t *testing.T) {
 // dialogue writes the turns of a real assembler: what a gateway would log.
 func dialogue(t *testing.T, m render.Model, prompts *prompt.Assembler, answers ...string) *sessiontest.Session {
 	t.Helper()
+	var ids [][]uint32
+	for _, text := range answers {
+		ids = append(ids, m.Tokenizer.Encode(nil, text+"<|im_end|>"))
+	}
+	return sampled(t, m, prompts, ids...)
+}
+
+// sampled is a dialogue in which the model sampled these ids.
+func sampled(t *testing.T, m render.Model, prompts *prompt.Assembler, answers ...[]uint32) *sessiontest.Session {
+	t.Helper()
 	s := sessiontest.New("s1")
 	c := message.Conversation{Head: message.Head{System: []message.Message{say(message.System, "Be brief.")}}}
 	system := message.AppendList(nil, c.Head.System)
 	hash := event.Sum(system)
 	var parent *sessiontest.Turn
 	var last message.Message
-	for i, text := range answers {
+	for i, out := range answers {
 		question := say(message.User, "What is "+strings.Repeat("next? ", i+1))
 		c.Messages = append(c.Messages, question)
 		var p prompt.Prompt
@@ -106,7 +117,7 @@ func dialogue(t *testing.T, m render.Model, prompts *prompt.Assembler, answers .
 			p, err = prompts.Extend(prompt.Parent{Len: len(ids), Tail: ids, Answer: last, Head: c.Head}, c, []message.Message{question}, prompt.Options{})
 		}
 		require.NoError(t, err)
-		step := sessiontest.Step{ID: string(rune('a' + i)), Out: m.Tokenizer.Encode(nil, text+"<|im_end|>")}
+		step := sessiontest.Step{ID: string(rune('a' + i)), Out: out}
 		for _, seg := range p.Segments {
 			step.New = append(step.New, seg.IDs...)
 		}
@@ -173,6 +184,17 @@ func TestAnAuditSeesWhatTheModelSpelledOtherwise(t *testing.T) {
 	p := fold.DefaultPolicy()
 	p.Audit = 1
 	_, spans := folded(t, p, render.New(m), dialogue(t, m, prompts, "<think>Hm.</think>Four.", "Five."))
+	require.Equal(t, []string{"audit_sampled:respelled"}, spans["b"].GetGradeReasons())
+}
+
+func TestAnAuditDoesNotTakeHalfACharacterForTheSignThatReplacesIt(t *testing.T) {
+	m, prompts := files(t)
+	end := m.Tokenizer.Encode(nil, "<|im_end|>")
+	half := m.Tokenizer.Encode(nil, "🍎")[:1]
+	require.Equal(t, "\uFFFD", m.Tokenizer.Decode(half))
+	p := fold.DefaultPolicy()
+	p.Audit = 1
+	_, spans := folded(t, p, render.New(m), sampled(t, m, prompts, slices.Concat(half, end), end))
 	require.Equal(t, []string{"audit_sampled:respelled"}, spans["b"].GetGradeReasons())
 }
 

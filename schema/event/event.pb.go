@@ -2289,7 +2289,7 @@ func (x *Annotated) GetSource() string {
 
 type SessionClosed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// completed, deleted, aborted, failed, limit_turns, limit_tokens,
+	// completed, truncated, deleted, aborted, failed, limit_turns, limit_tokens,
 	// limit_wall, limit_idle.
 	Reason        string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	Detail        string `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`

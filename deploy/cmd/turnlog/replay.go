@@ -144,7 +144,7 @@ func (f replayFlags) run(cmd *cobra.Command, l stack.Logs, o replay.Options) err
 		fmt.Fprintf(out, "turns that changed, by what: %s\n", reasons(report.Why))
 	}
 	if a := audited(report); len(a) > 0 {
-		fmt.Fprintf(out, "turns audited, by the first difference of a fresh render: %s\n", reasons(a))
+		fmt.Fprintf(out, "turns audited, by how a fresh render differs: %s\n", reasons(a))
 	}
 	if report.Failed > 0 {
 		return fmt.Errorf("replay: %d sessions failed", report.Failed)
