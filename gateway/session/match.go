@@ -337,10 +337,10 @@ func (s *Session) sameUnderOtherHead(head message.Head, messages []message.Messa
 	if len(messages) == 0 {
 		return false
 	}
-	first := loose(messages[0]).Hash()
+	first, its := loose(messages[0]).Hash(), head.Hash()
 	return slices.ContainsFunc(s.tree.Roots, func(t *tree.Turn) bool {
 		n := s.nodes[t]
-		return n != nil && len(n.added) > 0 && n.chains[0] == message.Chain(n.head, first) && !s.heads[n.head].same(head)
+		return n != nil && len(n.added) > 0 && n.head != its && n.chains[0] == message.Chain(n.head, first)
 	})
 }
 
