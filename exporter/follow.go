@@ -124,8 +124,13 @@ func (f *follower) observe(b batch) error {
 			f.deps.Log.Error("entry cannot be read; its session is not exported",
 				"session", d.Session, "partition", b.partition, "position", d.Tip.Position, "error", d.Err)
 		}
+		before := f.tracker.tooLate
 		if err := f.tracker.observe(b.partition, d); err != nil {
 			return err
+		}
+		if f.tracker.tooLate > before {
+			f.stats.update(func(s *Stats) { s.ReleasedTooLate++ })
+			f.deps.Log.Warn("a released session is not exported: it, or its group, was settled before", "session", d.Session)
 		}
 	}
 	return nil

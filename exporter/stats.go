@@ -15,7 +15,10 @@ type Stats struct {
 	Files, Bytes int64
 	// Observed entries of the log, and Retries of a log or sink that was away.
 	Observed, Retries int64
-	Held              Held
+	// ReleasedTooLate counts parked sessions that were released when they, or
+	// their groups, were settled already.
+	ReleasedTooLate int64
+	Held            Held
 	// Plan is the one that is being executed, or was the last.
 	Plan Progress
 	// Manifest is the number of the last one.

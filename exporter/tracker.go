@@ -3,7 +3,6 @@ package exporter
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -23,18 +22,24 @@ type tracker struct {
 	readySum int64
 	parts    [journal.Partitions]partition
 
-	// settled are sessions whose events can still be met, and the position up
-	// to which they are done with; ignore for those without rows.
-	settled       map[string]uint64
+	// settled are sessions whose events can still be met.
+	settled       map[string]settled
 	settledGroups map[groupKey]bool
 	// latecomers are open sessions of groups that are settled.
 	latecomers map[string]bool
 	// lates are what came late to each session.
 	lates map[string]*manifest.Late
+	// tooLate counts the sessions that were released after their group was
+	// settled.
+	tooLate int
 }
 
-// ignore is the position of a session of which nothing will ever count.
-const ignore = math.MaxUint64
+// settled is the position up to which a session is done with. One without rows
+// is so altogether, unless it is released.
+type settled struct {
+	through uint64
+	noRows  bool
+}
 
 type groupKey struct {
 	run, group string
@@ -61,9 +66,11 @@ type session struct {
 	sealed      time.Time // zero while it is open
 	// doubtful sessions were aborted or failed: they count if they are rewarded.
 	doubtful bool
-	// void sessions were deleted or cannot be read.
+	// void sessions were deleted or parked.
 	void     bool
 	rewarded bool
+	// unreadable is set for a trajectory that cannot be read.
+	unreadable bool
 }
 
 // partition is where one partition stands.
@@ -96,19 +103,24 @@ func (t *tracker) observe(number int, d journal.Delivery) error {
 	}
 	p.seen = max(p.seen, at)
 	s := t.sessions[d.Session]
-	through, settled := t.settled[d.Session]
+	known, settled := t.settled[d.Session]
 	switch {
-	case at <= p.after, settled && at <= through, s != nil && at <= s.last, journal.IsRunSession(d.Session):
+	case at <= p.after, settled && at <= known.through, s != nil && at <= s.last, journal.IsRunSession(d.Session):
 		return nil // known already, or nothing to export
 	case d.Err != nil:
 		if s != nil {
-			s.last, s.void = at, true
+			s.last, s.unreadable = at, true
 		}
 		return nil
 	}
 	for _, o := range d.Event.GetTrajectoryUpdate().GetOutputs() {
-		if started := o.GetSessionStarted(); started != nil && s == nil && !settled {
-			s = t.open(d, number, started)
+		if started := o.GetSessionStarted(); started != nil && s == nil {
+			switch again := started.GetRestarted(); {
+			case again.GetStarted():
+				s = t.reopen(d, number, started)
+			case !settled:
+				s = t.open(d, number, started)
+			}
 		}
 		switch {
 		case s != nil:
@@ -117,8 +129,9 @@ func (t *tracker) observe(number int, d journal.Delivery) error {
 			if o.GetSessionSealed() != nil {
 				delete(t.latecomers, d.Session)
 			}
+		case settled && known.noRows:
 		case o.GetRewardRecorded() != nil, o.GetAnnotationRecorded() != nil:
-			t.late(d, number, max(through, p.after))
+			t.late(d, number, max(known.through, p.after))
 		}
 	}
 	if s != nil {
@@ -154,6 +167,19 @@ func (t *tracker) open(d journal.Delivery, number int, started *event.SessionSta
 	return s
 }
 
+// reopen begins a session that was released after it was settled. A settled
+// group stays as it is, and so do rows that were written, or may have been. What
+// is left is a session on its own of which nothing was exported because it was
+// parked.
+func (t *tracker) reopen(d journal.Delivery, number int, started *event.SessionStarted) *session {
+	if started.Group != "" || started.GetRestarted().GetSealed() {
+		t.latecomers[d.Session] = true
+		t.tooLate++
+		return nil
+	}
+	return t.open(d, number, started)
+}
+
 func (s *session) output(o *event.Output, at time.Time) {
 	switch o := o.Output.(type) {
 	case *event.Output_BranchSealed:
@@ -169,6 +195,11 @@ func (s *session) output(o *event.Output, at time.Time) {
 		s.rewarded = s.rewarded || o.RewardRecorded.Turn == ""
 	case *event.Output_Fault:
 		s.void = true
+	case *event.Output_SessionRestarted:
+		s.tokens, s.sealed, s.doubtful, s.void, s.rewarded = 0, time.Time{}, false, false, false
+		if s.group.group == "" {
+			s.group.sealed = time.Time{} // it waits for the new seal
+		}
 	}
 }
 
@@ -199,7 +230,7 @@ func (t *tracker) readyTokens() int64 { return t.readySum }
 
 // counts reports whether the session can be its index's attempt.
 func (s *session) counts() bool {
-	return !s.sealed.IsZero() && !s.void && (!s.doubtful || s.rewarded)
+	return !s.sealed.IsZero() && !s.void && !s.unreadable && (!s.doubtful || s.rewarded)
 }
 
 // counting returns the latest attempt that counts of each index.
@@ -307,17 +338,17 @@ func (t *tracker) held(now time.Time) (h Held) {
 
 // settle forgets what a state has settled.
 func (t *tracker) settle(state *manifest.State) {
-	t.settled = make(map[string]uint64)
+	t.settled = make(map[string]settled)
 	t.settledGroups = make(map[groupKey]bool)
 	for _, p := range state.Cursor {
 		t.parts[p.Partition] = partition{p.Stream, p.After, max(t.parts[p.Partition].seen, p.After)}
 	}
 	for _, g := range state.Settled {
 		for _, s := range g.Sessions {
-			t.settled[s.Session] = s.Through
-			if g.Outcome == manifest.Dropped || !s.Counts {
-				t.settled[s.Session] = ignore
+			if again := t.sessions[s.Session]; again != nil && again.first > s.Through {
+				continue // it was released since
 			}
+			t.settled[s.Session] = settled{s.Through, g.Outcome == manifest.Dropped || !s.Counts}
 			if g.Group.Group == "" {
 				t.forget(groupKey{run: g.Run, session: s.Session})
 			}
@@ -328,8 +359,9 @@ func (t *tracker) settle(state *manifest.State) {
 		}
 	}
 	for id, r := range t.lates {
-		r.After = max(r.After, t.settled[id], t.parts[r.Partition].after)
-		if r.Through <= r.After {
+		known := t.settled[id]
+		r.After = max(r.After, known.through, t.parts[r.Partition].after)
+		if r.Through <= r.After || known.noRows {
 			delete(t.lates, id)
 		}
 	}

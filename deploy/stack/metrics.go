@@ -111,6 +111,7 @@ func (m *metrics) recorder(read func() recorder.Stats) {
 		put("turnlog_recorder_turns_total", float64(s.Turns))
 		put("turnlog_recorder_tokens_total", float64(s.Tokens))
 		put("turnlog_recorder_faults_total", float64(s.Faults))
+		put("turnlog_recorder_released_sessions_total", float64(s.Released))
 		put("turnlog_recorder_sealed_sessions_total", float64(s.Sealed))
 		put("turnlog_recorder_unbalanced_sessions_total", float64(s.Unbalanced))
 		put("turnlog_recorder_reaped_sessions_total", float64(s.Reaped))
@@ -131,6 +132,7 @@ func (m *metrics) recorder(read func() recorder.Stats) {
 		counter("turnlog_recorder_turns_total", "Turns written to the trajectory stream."),
 		counter("turnlog_recorder_tokens_total", "Ids of those turns."),
 		counter("turnlog_recorder_faults_total", "Events that could not be folded."),
+		counter("turnlog_recorder_released_sessions_total", "Parked sessions that were folded again."),
 		counter("turnlog_recorder_sealed_sessions_total", "Sessions that were sealed."),
 		counter("turnlog_recorder_unbalanced_sessions_total", "Sealed sessions whose ledger does not add up."),
 		counter("turnlog_recorder_reaped_sessions_total", "Sessions closed for being past a limit."),
@@ -146,6 +148,7 @@ func (m *metrics) exporter(read func() exporter.Stats) {
 		put("turnlog_exporter_files_total", float64(s.Files))
 		put("turnlog_exporter_bytes_total", float64(s.Bytes))
 		put("turnlog_exporter_retries_total", float64(s.Retries))
+		put("turnlog_exporter_released_too_late_total", float64(s.ReleasedTooLate))
 		put("turnlog_exporter_waiting_groups", float64(s.Held.Groups()))
 		put("turnlog_exporter_open_sessions", float64(s.Held.Open))
 		put("turnlog_exporter_lag_seconds", s.Lag.Seconds())
@@ -154,6 +157,7 @@ func (m *metrics) exporter(read func() exporter.Stats) {
 		counter("turnlog_exporter_files_total", "Shards published."),
 		counter("turnlog_exporter_bytes_total", "Bytes of those shards."),
 		counter("turnlog_exporter_retries_total", "Retries of a log or sink that was away."),
+		counter("turnlog_exporter_released_too_late_total", "Sessions released after they, or their groups, were settled: not exported."),
 		gauge("turnlog_exporter_waiting_groups", "Groups that are not ready."),
 		gauge("turnlog_exporter_open_sessions", "Sessions that are not sealed."),
 		gauge("turnlog_exporter_lag_seconds", "Time from the last seal of the last manifest to its publication."),

@@ -88,6 +88,11 @@ func (s *Session) add(o *event.Output, in *event.Input, position uint64) error {
 		s.annotations = append(s.annotations, annotation{o.AnnotationRecorded, position, in.GetTimeUs()})
 	case *event.Output_Fault:
 		s.parked = true
+	case *event.Output_SessionRestarted:
+		// What stands before it is void.
+		fresh := NewSession(s.id)
+		fresh.tenant, fresh.run = s.tenant, s.run
+		*s = *fresh
 	}
 	return nil
 }

@@ -102,6 +102,11 @@ func (s *spans) read(ctx context.Context, j journal.Journal, sess string) error 
 		}
 		s.tip = e.Tip
 		u := e.Event.GetTrajectoryUpdate()
+		if restarts(u) {
+			*s = *newSpans()
+			s.tip = e.Tip
+			continue
+		}
 		s.recorded = max(s.recorded, u.GetInput().GetOrdinal()+1)
 		for _, o := range u.GetOutputs() {
 			switch o := o.GetOutput().(type) {
@@ -125,6 +130,11 @@ func (s *spans) read(ctx context.Context, j journal.Journal, sess string) error 
 		}
 	}
 	return nil
+}
+
+// restarts reports whether what was recorded before an update is void.
+func restarts(u *event.TrajectoryUpdate) bool {
+	return slices.ContainsFunc(u.GetOutputs(), func(o *event.Output) bool { return o.GetSessionRestarted() != nil })
 }
 
 // branches are the sealed ones, or, while the session is open, the paths to the

@@ -22,6 +22,8 @@ const Name = "dead_letter"
 // Letter says what could not be folded, and where it stands.
 type Letter struct {
 	Session string `json:"session"`
+	// Round counts the releases of the session before.
+	Round uint32 `json:"round,omitempty"`
 	// Event is empty when the message could not be read.
 	Event    string    `json:"event,omitempty"`
 	Kind     string    `json:"kind,omitempty"`
@@ -36,7 +38,11 @@ type Letter struct {
 
 // id is the same however often the letter is sent.
 func (l Letter) id() string {
-	h := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d", l.Event, l.Stream, l.Position))
+	what := fmt.Appendf(nil, "%s\x00%s\x00%d", l.Event, l.Stream, l.Position)
+	if l.Round > 0 {
+		what = fmt.Appendf(what, "\x00%d", l.Round)
+	}
+	h := sha256.Sum256(what)
 	return "dl:" + hex.EncodeToString(h[:16])
 }
 

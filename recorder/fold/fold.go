@@ -52,6 +52,13 @@ type State struct {
 	parked  *event.Fault
 	sealed  *event.SessionSealed
 
+	// restarted is what the trajectory begins with, nil if the session was never
+	// released, and released the number of events up to the last release.
+	restarted *event.SessionRestarted
+	released  uint64
+	// next is what would be said of this round and those before it.
+	next *event.SessionRestarted
+
 	sampled uint64
 	lost    map[string]uint64
 	audited map[Drift]int
@@ -68,6 +75,7 @@ func New(session string, policy Policy, aids Aids) *State {
 		refused: map[string]bool{},
 		lost:    map[string]uint64{},
 		audited: map[Drift]int{},
+		next:    &event.SessionRestarted{Round: 1},
 	}
 }
 
@@ -108,6 +116,9 @@ func (s *State) Bytes() int {
 // does not belong where it stands gives a Fault and parks the session: what
 // comes after it is counted, never trained.
 //
+// The release of a parked session gives an update that says so. Once it is
+// recorded, Restart begins the next round with it.
+//
 // The only error is journal.ErrGap, for an entry that is not the next one; the
 // state is unchanged then.
 func (s *State) Apply(e journal.Entry) (*event.TrajectoryUpdate, error) {
@@ -115,8 +126,41 @@ func (s *State) Apply(e journal.Entry) (*event.TrajectoryUpdate, error) {
 	if err != nil || !fresh {
 		return nil, err
 	}
-	return &event.TrajectoryUpdate{Input: input(e), Outputs: s.fold(e)}, nil
+	u := &event.TrajectoryUpdate{Input: input(e), Outputs: s.fold(e)}
+	s.note(u)
+	return u, nil
 }
+
+// note takes down what a later round has to say of this one.
+func (s *State) note(u *event.TrajectoryUpdate) {
+	for _, o := range u.GetOutputs() {
+		switch o.GetOutput().(type) {
+		case *event.Output_SessionStarted:
+			s.next.Started = true
+		case *event.Output_SessionSealed:
+			s.next.Sealed = s.next.Sealed || s.parked == nil
+		}
+	}
+}
+
+// Restart begins the next round if the update says that the session was
+// released: the state is that of a session without events again, and wants them
+// from the first one on.
+func (s *State) Restart(u *event.TrajectoryUpdate) bool {
+	for _, o := range u.GetOutputs() {
+		if again := o.GetSessionRestarted(); again != nil {
+			fresh := New(s.tree.Session, s.policy, s.aids)
+			fresh.restarted, fresh.released = again, u.GetInput().GetOrdinal()+1
+			fresh.next = &event.SessionRestarted{Round: again.GetRound() + 1, Started: again.GetStarted(), Sealed: again.GetSealed()}
+			*s = *fresh
+			return true
+		}
+	}
+	return false
+}
+
+// Round counts the releases of the session.
+func (s *State) Round() uint32 { return s.restarted.GetRound() }
 
 // Adopt is Apply where the update is already known because it was recorded: its
 // verdicts are taken over, not made again, so that a seal never contradicts
@@ -162,7 +206,40 @@ func (s *State) Adopt(e journal.Entry, recorded *event.TrajectoryUpdate) error {
 			s.sealed = o.SessionSealed
 		}
 	}
+	s.note(recorded)
 	return nil
+}
+
+// AdoptUnreadable is Adopt for an entry that could not be read when it was
+// recorded: the session was parked there.
+func (s *State) AdoptUnreadable(e journal.Entry, fault *event.Fault) error {
+	fresh, err := s.advance(e)
+	if err == nil && fresh {
+		s.park(e.Event.GetId(), fault)
+	}
+	return err
+}
+
+// AdoptUnread is Adopt for an update of a parked session whose entry is out of
+// reach, behind one that cannot be read.
+func (s *State) AdoptUnread(recorded *event.TrajectoryUpdate) {
+	in := recorded.GetInput()
+	if s.Seen(in.GetEvent()) {
+		return
+	}
+	s.refused[in.GetEvent()] = true
+	if count := in.GetOrdinal() + 1; count > s.tip.Count {
+		s.tip = journal.Tip{Position: in.GetSequence(), Count: count}
+	}
+	for _, o := range recorded.GetOutputs() {
+		switch o := o.GetOutput().(type) {
+		case *event.Output_TurnLost:
+			s.lost[o.TurnLost.GetReason()] += o.TurnLost.GetIds()
+		case *event.Output_SessionSealed:
+			s.sealed = o.SessionSealed
+		}
+	}
+	s.note(recorded)
 }
 
 // Park stops the fold for an entry that cannot even be read. Later entries may
@@ -187,11 +264,16 @@ func Unreadable(at journal.Entry, fault *event.Fault) *event.TrajectoryUpdate {
 	}
 }
 
-// Refuse is the update for an event that Apply should not, or could not, fold.
-// A state that adopts it is parked.
-func Refuse(e journal.Entry, fault *event.Fault) *event.TrajectoryUpdate {
-	s := State{lost: map[string]uint64{}}
-	return &event.TrajectoryUpdate{Input: input(e), Outputs: s.faulty(e, fault)}
+// Refuse is the update for an event that Apply should not, or could not, fold:
+// one that it was given, or was about to be. A state that adopts it is parked;
+// the receiver is not to be used any more.
+func (s *State) Refuse(e journal.Entry, fault *event.Fault) *event.TrajectoryUpdate {
+	aside := State{lost: map[string]uint64{}}
+	out := aside.faulty(e, fault)
+	if e.Event.GetSessionClosed() != nil {
+		out = append(out, s.sealParked(e)...) // its group waits for one
+	}
+	return &event.TrajectoryUpdate{Input: input(e), Outputs: out}
 }
 
 // faulty is what follows from an event that is not folded: the fault, and where
@@ -238,7 +320,7 @@ func (s *State) fold(e journal.Entry) []*event.Output {
 	}
 	switch b := e.Event.GetBody().(type) {
 	case *event.Event_SessionOpened:
-		return []*event.Output{started(b.SessionOpened)}
+		return []*event.Output{s.started(b.SessionOpened)}
 	case *event.Event_TurnCommitted:
 		return s.foldTurn(s.tree.Turn(b.TurnCommitted.GetTurn()))
 	case *event.Event_SessionClosed:
@@ -276,6 +358,11 @@ func (s *State) foldParked(e journal.Entry) []*event.Output {
 			return nil
 		}
 		return s.sealParked(e)
+	case *event.Event_SessionReleased:
+		if e.Tip.Count <= s.released {
+			return nil // it has begun this round, or one before
+		}
+		return []*event.Output{{Output: &event.Output_SessionRestarted{SessionRestarted: s.next}}}
 	default:
 		return s.foldAside(e.Event)
 	}
@@ -338,7 +425,7 @@ func input(e journal.Entry) *event.Input {
 	}
 }
 
-func started(o *event.SessionOpened) *event.Output {
+func (s *State) started(o *event.SessionOpened) *event.Output {
 	return &event.Output{Output: &event.Output_SessionStarted{SessionStarted: &event.SessionStarted{
 		Group:      o.GetGroup(),
 		Index:      o.GetIndex(),
@@ -348,6 +435,7 @@ func started(o *event.SessionOpened) *event.Output {
 		DataSource: o.GetDataSource(),
 		Split:      o.GetSplit(),
 		Metadata:   o.GetMetadata(),
+		Restarted:  s.restarted,
 	}}}
 }
 

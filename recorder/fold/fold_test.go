@@ -454,9 +454,10 @@ func TestATurnStoredUponASiblingIsContextWhereTheSiblingSampled(t *testing.T) {
 
 func TestLongEventIDsStillNameTheirUpdate(t *testing.T) {
 	long := strings.Repeat("x", 128)
-	require.LessOrEqual(t, len(fold.UpdateID(long)), 128)
-	require.NotEqual(t, fold.UpdateID(long), fold.UpdateID(long[1:]+"y"))
-	require.Equal(t, "u:e1", fold.UpdateID("e1"))
+	st := fold.New("s", fold.DefaultPolicy(), fold.Aids{})
+	require.LessOrEqual(t, len(st.UpdateID(long)), 128)
+	require.NotEqual(t, st.UpdateID(long), st.UpdateID(long[1:]+"y"))
+	require.Equal(t, "u:e1", st.UpdateID("e1"))
 }
 
 func TestAPolicyMayGradeReasonsOfBAndCOtherwise(t *testing.T) {

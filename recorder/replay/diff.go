@@ -41,6 +41,8 @@ func (s *Summary) Add(u *event.TrajectoryUpdate) {
 			s.branches[o.BranchSealed.GetBranch()] = o.BranchSealed
 		case *event.Output_SessionSealed:
 			s.seal = o.SessionSealed
+		case *event.Output_SessionRestarted:
+			*s = *NewSummary(s.Session)
 		case *event.Output_Fault:
 			s.faults = append(s.faults, o.Fault.GetReason())
 		}

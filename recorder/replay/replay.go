@@ -189,28 +189,36 @@ func (r *runner) session(ctx context.Context, id string) (replayed, error) {
 		after = NewSummary(id)
 	}
 	var tip journal.Tip
-	for e, err := range r.turns.ReadSession(ctx, id, journal.Tip{}) {
-		if err != nil {
-			return out, fmt.Errorf("replay: session %s: %w", id, err)
-		}
-		if err := r.versions.learn(ctx, e.Event); err != nil {
-			return out, fmt.Errorf("replay: session %s: %w", id, err)
-		}
-		u, err := st.Apply(e)
-		if err != nil {
-			return out, fmt.Errorf("replay: session %s: %w", id, err)
-		}
-		if u == nil {
-			continue
-		}
-		out.count(u)
-		if after != nil {
-			after.Add(u)
-		}
-		if r.o.Into != nil {
-			if tip, err = appendOnce(ctx, r.o.Into, tip, st.Event(fold.UpdateID(e.Event.GetId()), e, u)); err != nil {
+	for whole := false; !whole; {
+		whole = true
+		for e, err := range r.turns.ReadSession(ctx, id, st.Tip()) {
+			if err != nil {
 				return out, fmt.Errorf("replay: session %s: %w", id, err)
 			}
+			if err := r.versions.learn(ctx, e.Event); err != nil {
+				return out, fmt.Errorf("replay: session %s: %w", id, err)
+			}
+			u, err := st.Apply(e)
+			if err != nil {
+				return out, fmt.Errorf("replay: session %s: %w", id, err)
+			}
+			if u == nil {
+				continue
+			}
+			if after != nil {
+				after.Add(u)
+			}
+			if r.o.Into != nil {
+				if tip, err = appendOnce(ctx, r.o.Into, tip, st.Event(st.UpdateID(e.Event.GetId()), e, u)); err != nil {
+					return out, fmt.Errorf("replay: session %s: %w", id, err)
+				}
+			}
+			if st.Restart(u) {
+				// Released: it is folded again from its first event.
+				whole, out = false, replayed{}
+				break
+			}
+			out.count(u)
 		}
 	}
 	out.audited = st.Audited()

@@ -42,6 +42,34 @@ func Random(id string, seed uint64) *Session {
 	return s
 }
 
+// Parked is Random with events that cannot be folded, and releases, at random
+// places. The first release that finds the session parked is at place order,
+// counted in Events; -1 if none does.
+func Parked(id string, seed uint64) (s *Session, order int) {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	whole := Random(id, seed)
+	s = New(id)
+	s.Events, s.Turns = whole.Events[:1:1], whole.Turns
+	s.clock = whole.clock
+	parked, order := false, -1
+	for i, ev := range append(whole.Events[1:], nil) {
+		if rng.IntN(len(whole.Events)) < 2 {
+			s.Misplace(fmt.Sprintf("x%d", i))
+			parked = true
+		}
+		if rng.IntN(len(whole.Events)) < 3 {
+			s.Release()
+			if parked && order < 0 {
+				order = len(s.Events) - 1
+			}
+		}
+		if ev != nil {
+			s.Events = append(s.Events, ev)
+		}
+	}
+	return s, order
+}
+
 func (s *Session) randomTurn(rng *rand.Rand, id string) {
 	step := Step{ID: id, New: ids(rng, 1+rng.IntN(8)), Out: ids(rng, 1+rng.IntN(8))}
 	switch k := rng.IntN(10); {

@@ -160,6 +160,19 @@ func (s *Session) Close(reason string) *event.Event {
 	return s.Add("close", &event.Event{Body: &event.Event_SessionClosed{SessionClosed: &event.SessionClosed{Reason: reason}}})
 }
 
+// Release orders that the session be folded again, should it be parked.
+func (s *Session) Release() *event.Event {
+	return s.Add(fmt.Sprintf("release-%d", len(s.Events)), &event.Event{Body: &event.Event_SessionReleased{SessionReleased: &event.SessionReleased{Detail: "test"}}})
+}
+
+// Misplace appends a turn that nobody can fold: it continues one that is not
+// there.
+func (s *Session) Misplace(id string) *event.Event {
+	return s.Add("misplaced-"+id, &event.Event{Body: &event.Event_TurnCommitted{TurnCommitted: &event.TurnCommitted{
+		Turn: id, Parent: "nowhere", ParentKeep: 1, Completion: &event.Completion{Ids: event.AppendIDs(nil, []uint32{1, 2, 3})},
+	}}})
+}
+
 // Entries are the events as a log would hold them in the given order. The log's
 // time of an event is its own, wherever it stands.
 func Entries(events []*event.Event) []journal.Entry {

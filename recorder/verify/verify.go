@@ -51,6 +51,9 @@ func (f Finding) String() string {
 // Report sums up a verification.
 type Report struct {
 	Sessions, Events, Turns, Tokens uint64
+	// Released sessions were parked once and have been folded again: their last
+	// round is what is verified.
+	Released uint64
 	// Parked sessions hold an event that could not be folded; Behind ones
 	// events that have no update yet, which is no fault of a running recorder.
 	Parked, Behind uint64
@@ -140,7 +143,8 @@ func (s *session) verify(ctx context.Context, turns, trajectories journal.Journa
 		}
 	}
 	s.report.Events += uint64(len(s.events))
-	if !s.once(out) {
+	out, ok := s.lastRound(out)
+	if !ok || !s.once(out) {
 		return nil
 	}
 	if s.parked {
@@ -170,6 +174,40 @@ func (s *session) read(ctx context.Context, j journal.Journal, name string) ([]j
 		out = append(out, e)
 	}
 	return out, nil
+}
+
+// lastRound leaves out what releases of the session have made void, and checks
+// that each was asked for: by an event of the log, once, for a parked session.
+func (s *session) lastRound(out []journal.Entry) ([]journal.Entry, bool) {
+	begin, round, parked := 0, uint32(0), false
+	orders := map[string]bool{}
+	for _, e := range s.events {
+		if e.Event.GetSessionReleased() != nil {
+			orders[e.Event.GetId()] = true
+		}
+	}
+	for i, e := range out {
+		u := e.Event.GetTrajectoryUpdate()
+		for _, o := range u.GetOutputs() {
+			parked = parked || o.GetFault() != nil
+			again := o.GetSessionRestarted()
+			if again == nil {
+				continue
+			}
+			round++
+			order := u.GetInput().GetEvent()
+			if !orders[order] || !parked || again.GetRound() != round {
+				s.find(Once, "update %d begins round %d after event %s, which is no release of a parked session", i, again.GetRound(), order)
+				return nil, false
+			}
+			delete(orders, order)
+			begin, parked = i+1, false
+		}
+	}
+	if round > 0 {
+		s.report.Released++
+	}
+	return out[begin:], true
 }
 
 // once pairs events with updates and reports whether they can be compared.

@@ -42,7 +42,7 @@ func recorded(t *testing.T, s *sessiontest.Session, edit func(o *event.Output)) 
 				edit(o)
 			}
 		}
-		out, err = trajectories.Append(t.Context(), out, st.Event(fold.UpdateID(e.Event.GetId()), e, u))
+		out, err = trajectories.Append(t.Context(), out, st.Event(st.UpdateID(e.Event.GetId()), e, u))
 		require.NoError(t, err)
 	}
 	return turns, trajectories

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 
@@ -39,27 +38,43 @@ func Fill(ctx context.Context, deps Deps, sessions iter.Seq2[string, error]) err
 
 // look brings the state up to what is recorded.
 func (s *session) look(ctx context.Context) error {
+	s.state = fold.New(s.id, fold.DefaultPolicy(), fold.Aids{}) // judges nothing
 	recorded := map[string]*event.TrajectoryUpdate{}
 	for e, err := range s.w.deps.Trajectories.ReadSession(ctx, s.id, journal.Tip{}) {
 		if err != nil {
 			return err
 		}
-		recorded[e.Event.GetId()] = e.Event.GetTrajectoryUpdate()
+		u := e.Event.GetTrajectoryUpdate()
+		recorded[e.Event.GetId()] = u
+		if s.state.Restart(u) {
+			clear(recorded)
+		}
 	}
-	s.state = fold.New(s.id, fold.DefaultPolicy(), fold.Aids{}) // judges nothing
 	for e, err := range s.w.deps.Turns.ReadSession(ctx, s.id, journal.Tip{}) {
-		if errors.Is(err, event.ErrMalformed) || errors.Is(err, event.ErrMajor) {
-			if u, ok := recorded[fold.UnreadableID]; ok {
+		if isUnreadable(err) {
+			if u, ok := recorded[s.state.UnreadableID()]; ok {
 				s.state.Park(u.GetOutputs()[0].GetFault())
+			}
+			if s.state.Parked() != nil {
+				for _, u := range recorded {
+					s.state.AdoptUnread(u)
+				}
 			}
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		u, ok := recorded[fold.UpdateID(e.Event.GetId())]
+		u, ok := recorded[s.state.UpdateID(e.Event.GetId())]
 		if !ok {
-			return nil // a worker will come to it
+			bad, ok := recorded[s.state.UnreadableID()]
+			if !ok || s.state.Parked() != nil {
+				return nil // a worker will come to it
+			}
+			if err := s.state.AdoptUnreadable(e, bad.GetOutputs()[0].GetFault()); err != nil {
+				return err
+			}
+			continue
 		}
 		if err := s.state.Adopt(e, u); err != nil {
 			return err

@@ -16,6 +16,10 @@ import (
 // errMoved says that the output session does not end where it was thought to.
 var errMoved = errors.New("recorder: the trajectory has moved on")
 
+// errNewer says that another recorder has read what this one cannot: it must
+// not judge.
+var errNewer = errors.New("recorder: a newer recorder has folded the session beyond an event that this one cannot read; update this one")
+
 // session is one session in the cache. One lane at a time uses it.
 type session struct {
 	w  *Worker
@@ -28,6 +32,9 @@ type session struct {
 	// recorded are the updates that were found there and not adopted yet, by
 	// their own id.
 	recorded map[string]*event.Event
+	// hole is set once the state is parked for an entry that cannot be read:
+	// later ones are folded as they are delivered.
+	hole bool
 	// broken sessions cannot be read or written any more; their entries go to
 	// the dead letters.
 	broken error
@@ -60,6 +67,9 @@ func (s *session) measure() int {
 // handle brings the output session up to the last of the deliveries.
 func (s *session) handle(ctx context.Context, batch []journal.Delivery) error {
 	for _, d := range batch {
+		if s.broken != nil && d.Event.GetSessionReleased() != nil {
+			s.broken = nil
+		}
 		if s.broken != nil {
 			if err := s.refuseBroken(ctx, d); err != nil {
 				return err
@@ -97,27 +107,37 @@ func (s *session) handle(ctx context.Context, batch []journal.Delivery) error {
 // refuseBroken puts an entry of a broken session aside.
 func (s *session) refuseBroken(ctx context.Context, d journal.Delivery) error {
 	s.brokenAt, s.changed, s.notable = d.Entry, true, true
-	return s.deadLetter(ctx, letter(d, fold.FaultBroken, s.broken))
+	return s.deadLetter(ctx, s.letter(d, fold.FaultBroken, s.broken))
 }
 
 // drop forgets everything but the session's name.
 func (s *session) drop() {
-	s.state, s.out, s.recorded, s.reread = nil, journal.Tip{}, nil, true
+	s.state, s.out, s.recorded, s.hole, s.reread = nil, journal.Tip{}, nil, false, true
 }
 
 func (s *session) deliver(ctx context.Context, d journal.Delivery) error {
-	if err := s.load(ctx, d); err != nil {
-		return err
-	}
-	if d.Err != nil {
-		return s.unreadable(ctx, d)
-	}
-	if s.state.Parked() == nil && d.Tip.Count > s.state.Tip().Count+1 {
-		if err := s.catchUp(ctx, d); err != nil {
+	for {
+		if err := s.load(ctx, d); err != nil {
 			return err
 		}
+		whole, err := s.catchUp(ctx, d)
+		if err != nil {
+			return err
+		}
+		if !whole {
+			continue
+		}
+		if d.Err != nil {
+			return s.unreadable(ctx, d)
+		}
+		if err := s.step(ctx, d.Entry); err != nil {
+			return err
+		}
+		if s.state == nil || s.state.Tip().Count >= d.Tip.Count {
+			return nil
+		}
+		// The entry released the session: all of it is folded again.
 	}
-	return s.step(ctx, d.Entry)
 }
 
 // load reads what was recorded of the session. A session that has just begun
@@ -126,6 +146,7 @@ func (s *session) load(ctx context.Context, d journal.Delivery) error {
 	if s.state != nil {
 		return nil
 	}
+	state := fold.New(s.id, s.w.cfg.Policy, s.w.aids())
 	if s.reread || d.Err != nil || d.Tip.Count > 1 || d.Attempt > 1 {
 		recorded := map[string]*event.Event{}
 		var out journal.Tip
@@ -135,6 +156,9 @@ func (s *session) load(ctx context.Context, d journal.Delivery) error {
 					return err
 				}
 				recorded[e.Event.GetId()] = e.Event
+				if state.Restart(e.Event.GetTrajectoryUpdate()) {
+					clear(recorded) // void
+				}
 				out = e.Tip
 			}
 			return nil
@@ -145,32 +169,48 @@ func (s *session) load(ctx context.Context, d journal.Delivery) error {
 		s.recorded, s.out = recorded, out
 		s.w.meter.add(func(st *Stats) { st.Rebuilds++ })
 	}
-	s.state = fold.New(s.id, s.w.cfg.Policy, s.w.aids())
+	s.state = state
 	return nil
 }
 
-// catchUp folds the entries before d.
-func (s *session) catchUp(ctx context.Context, d journal.Delivery) error {
-	return s.w.retry(ctx, "read session", func() error {
+// catchUp folds the entries before d, and reports whether it came to its end:
+// what is not whole is to be loaded, or caught up with, once more.
+func (s *session) catchUp(ctx context.Context, d journal.Delivery) (whole bool, err error) {
+	if d.Err == nil && d.Tip.Count <= s.state.Tip().Count+1 || s.hole {
+		return true, nil
+	}
+	err = s.w.retry(ctx, "read session", func() error {
 		for e, err := range s.w.deps.Turns.ReadSession(ctx, s.id, s.state.Tip()) {
 			switch {
-			case errors.Is(err, event.ErrMalformed), errors.Is(err, event.ErrMajor):
-				// The delivery of that entry parked the session, or will.
+			case isUnreadable(err):
+				whole = true
+				if d.Err != nil {
+					return nil
+				}
+				// The delivery of that entry parked the session.
 				return s.park(ctx, journal.Delivery{Session: s.id, Err: err, Entry: journal.Entry{Time: d.Time, Stream: d.Stream}})
 			case err != nil:
 				return err
-			case e.Tip.Count >= d.Tip.Count:
+			case d.Err == nil && e.Tip.Count >= d.Tip.Count, d.Err != nil && e.Tip.Position >= d.Tip.Position:
+				whole = true
 				return nil
 			}
 			if err := s.step(ctx, e); err != nil {
 				return err
 			}
-			if s.state.Parked() != nil {
+			if s.state == nil || s.state.Tip().Count < e.Tip.Count {
 				return nil
 			}
 		}
+		whole = true
 		return nil
 	})
+	return whole, err
+}
+
+// isUnreadable reports errors of an entry that is no event of this version.
+func isUnreadable(err error) bool {
+	return errors.Is(err, event.ErrMalformed) || errors.Is(err, event.ErrMajor)
 }
 
 // step folds one entry, or adopts what was recorded for it.
@@ -180,26 +220,43 @@ func (s *session) step(ctx context.Context, e journal.Entry) error {
 		s.changed = true
 		return nil
 	}
-	id := fold.UpdateID(e.Event.GetId())
+	id := s.state.UpdateID(e.Event.GetId())
 	if r, ok := s.recorded[id]; ok {
 		delete(s.recorded, id)
 		s.changed, s.notable = true, true
 		s.w.meter.add(func(st *Stats) { st.Skipped++ })
 		return s.state.Adopt(e, r.GetTrajectoryUpdate())
 	}
+	if r, ok := s.recorded[s.state.UnreadableID()]; ok && s.state.Parked() == nil && !s.state.Seen(e.Event.GetId()) {
+		delete(s.recorded, s.state.UnreadableID())
+		return s.state.AdoptUnreadable(e, r.GetTrajectoryUpdate().GetOutputs()[0].GetFault())
+	}
 	if c := e.Event.GetTurnCommitted(); c != nil {
 		if err := s.w.retry(ctx, "read run", func() error { return s.w.versions.learn(ctx, e.Event.GetRun(), c, s.fetched) }); err != nil {
 			return fmt.Errorf("recorder: %w", err)
 		}
 	}
+	if e.Event.GetSessionReleased() != nil && s.state.Parked() != nil {
+		if fault, err := s.unreleasable(ctx, e); err != nil {
+			return err
+		} else if fault != nil {
+			return s.refuse(ctx, e, fault)
+		}
+	}
 	wasParked := s.state.Parked()
-	update, err := s.apply(e)
-	if err != nil || update == nil {
+	update, fault, err := s.apply(e)
+	if err != nil {
 		return err
+	}
+	if fault != nil {
+		return s.refuse(ctx, e, fault)
+	}
+	if update == nil {
+		return nil
 	}
 	s.w.deps.Fault(PointFolded)
 	if f := s.state.Parked(); f != nil && wasParked == nil {
-		if err := s.deadLetter(ctx, entryLetter(e, f)); err != nil {
+		if err := s.deadLetter(ctx, s.entryLetter(e, f)); err != nil {
 			return err
 		}
 	}
@@ -207,28 +264,58 @@ func (s *session) step(ctx context.Context, e journal.Entry) error {
 	if errors.Is(err, journal.ErrTooLarge) {
 		return s.refuse(ctx, e, &event.Fault{Reason: fold.FaultTooLarge, Detail: err.Error()})
 	}
+	if err == nil && s.gathered == nil && s.state.Restart(update) {
+		// What the old round still had to adopt is void.
+		s.recorded, s.hole = nil, false
+	}
 	return err
 }
 
-// apply is State.Apply, where a panic parks the session and not the process.
-func (s *session) apply(e journal.Entry) (u *event.TrajectoryUpdate, err error) {
+// unreleasable says why a parked session cannot be folded again: this program,
+// too, cannot read its log up to the release.
+func (s *session) unreleasable(ctx context.Context, release journal.Entry) (fault *event.Fault, err error) {
+	if s.gathered != nil {
+		return nil, errSingly
+	}
+	err = s.w.retry(ctx, "read session", func() error {
+		var read journal.Tip
+		for e, err := range s.w.deps.Turns.ReadSession(ctx, s.id, journal.Tip{}) {
+			if isUnreadable(err) {
+				fault = &event.Fault{Reason: fold.FaultUnreadable, Detail: fmt.Sprintf("the session stays parked; event %d: %v", read.Count, err)}
+				return nil
+			}
+			if err != nil || e.Tip.Count >= release.Tip.Count {
+				return err
+			}
+			read = e.Tip
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("recorder: read session: %w", err)
+	}
+	return fault, nil
+}
+
+// apply is State.Apply, where a panic is a fault of the event and not the end
+// of the process.
+func (s *session) apply(e journal.Entry) (u *event.TrajectoryUpdate, fault *event.Fault, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.w.log.Error("fold panicked", "session", s.id, "event", e.Event.GetId(), "stack", string(debug.Stack()))
-			fault := &event.Fault{Reason: fold.FaultPanic, Detail: fmt.Sprintf("%T", r)}
-			u, err = fold.Refuse(e, fault), nil
-			s.state.Park(fault)
+			u, fault, err = nil, &event.Fault{Reason: fold.FaultPanic, Detail: fmt.Sprintf("%T", r)}, nil
 		}
 	}()
-	return s.state.Apply(e)
+	u, err = s.state.Apply(e)
+	return u, nil, err
 }
 
-// refuse parks the session for an event whose update cannot be kept.
+// refuse parks the session for an event whose update cannot be made or kept.
 func (s *session) refuse(ctx context.Context, e journal.Entry, fault *event.Fault) error {
-	if err := s.deadLetter(ctx, entryLetter(e, fault)); err != nil {
+	if err := s.deadLetter(ctx, s.entryLetter(e, fault)); err != nil {
 		return err
 	}
-	if err := s.append(ctx, fold.UpdateID(e.Event.GetId()), e, fold.Refuse(e, fault)); err != nil {
+	if err := s.append(ctx, s.state.UpdateID(e.Event.GetId()), e, s.state.Refuse(e, fault)); err != nil {
 		return err
 	}
 	// The state has folded what the record refuses: read both again.
@@ -238,26 +325,34 @@ func (s *session) refuse(ctx context.Context, e journal.Entry, fault *event.Faul
 
 // unreadable parks the session for an entry that is no event.
 func (s *session) unreadable(ctx context.Context, d journal.Delivery) error {
-	if err := s.deadLetter(ctx, letter(d, fold.FaultUnreadable, d.Err)); err != nil {
+	if err := s.deadLetter(ctx, s.letter(d, fold.FaultUnreadable, d.Err)); err != nil {
 		return err
 	}
 	return s.park(ctx, d)
 }
 
 func (s *session) park(ctx context.Context, d journal.Delivery) error {
-	if s.state.Parked() != nil {
+	if s.hole {
 		return nil
 	}
+	id := s.state.UnreadableID()
 	fault := &event.Fault{Reason: fold.FaultUnreadable, Detail: d.Err.Error()}
-	if r, ok := s.recorded[fold.UnreadableID]; ok {
-		delete(s.recorded, fold.UnreadableID)
-		s.state.Park(r.GetTrajectoryUpdate().GetOutputs()[0].GetFault())
-		return nil
-	}
-	if err := s.append(ctx, fold.UnreadableID, d.Entry, fold.Unreadable(d.Entry, fault)); err != nil {
-		return err
+	if r, ok := s.recorded[id]; ok {
+		delete(s.recorded, id)
+		fault = r.GetTrajectoryUpdate().GetOutputs()[0].GetFault()
+	} else if len(s.recorded) > 0 && s.state.Parked() == nil {
+		return errNewer
+	} else if s.state.Parked() == nil {
+		if err := s.append(ctx, id, d.Entry, fold.Unreadable(d.Entry, fault)); err != nil {
+			return err
+		}
 	}
 	s.state.Park(fault)
+	// The log cannot be read beyond it; the record can.
+	for _, r := range s.recorded {
+		s.state.AdoptUnread(r.GetTrajectoryUpdate())
+	}
+	s.recorded, s.hole = nil, true
 	return nil
 }
 
@@ -301,7 +396,7 @@ func (s *session) appended(u *event.TrajectoryUpdate) {
 func notable(u *event.TrajectoryUpdate) bool {
 	for _, o := range u.GetOutputs() {
 		switch o.GetOutput().(type) {
-		case *event.Output_SessionStarted, *event.Output_SessionSealed, *event.Output_Fault:
+		case *event.Output_SessionStarted, *event.Output_SessionSealed, *event.Output_Fault, *event.Output_SessionRestarted:
 			return true
 		}
 	}
@@ -321,16 +416,26 @@ func (s *session) deadLetter(ctx context.Context, l deadletter.Letter) error {
 	return nil
 }
 
-func entryLetter(e journal.Entry, f *event.Fault) deadletter.Letter {
+// round counts the releases of the session, as far as is known.
+func (s *session) round() uint32 {
+	if s.state == nil {
+		return 0
+	}
+	return s.state.Round()
+}
+
+func (s *session) entryLetter(e journal.Entry, f *event.Fault) deadletter.Letter {
 	return deadletter.Letter{
+		Round:   s.round(),
 		Session: e.Event.GetSession(), Event: e.Event.GetId(), Kind: string(e.Event.Kind()),
 		Stream: e.Stream, Position: e.Tip.Position, Time: e.Time,
 		Reason: f.GetReason(), Detail: f.GetDetail(),
 	}
 }
 
-func letter(d journal.Delivery, reason string, err error) deadletter.Letter {
+func (s *session) letter(d journal.Delivery, reason string, err error) deadletter.Letter {
 	l := deadletter.Letter{
+		Round:   s.round(),
 		Session: d.Session, Stream: d.Stream, Position: d.Tip.Position, Time: d.Time,
 		Reason: reason, Detail: err.Error(), Raw: d.Raw,
 	}

@@ -15,6 +15,8 @@ type Stats struct {
 	Updates, Turns, Tokens, Skipped uint64
 	// Faults counts events that could not be folded.
 	Faults uint64
+	// Released counts parked sessions that were folded again.
+	Released uint64
 	// Conflicts counts appends that another worker had made before, Rebuilds
 	// sessions read again from the log, Retries calls that failed and were
 	// made again, Stalls subscriptions that were replaced.
@@ -106,6 +108,8 @@ func (m *meter) count(u *event.TrajectoryUpdate) {
 			m.s.Tokens += uint64(event.Count(o.TurnSpans.GetIds()))
 		case *event.Output_Fault:
 			m.s.Faults++
+		case *event.Output_SessionRestarted:
+			m.s.Released++
 		case *event.Output_SessionSealed:
 			m.seal(o.SessionSealed.GetLedger())
 		}

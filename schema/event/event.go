@@ -80,6 +80,7 @@ const (
 	KindWeightsUpdated   Kind = "weights_updated"
 	KindRunFenced        Kind = "run_fenced"
 	KindRunServed        Kind = "run_served"
+	KindSessionReleased  Kind = "session_released"
 	KindTrajectoryUpdate Kind = "trajectory_update"
 	// KindUnknown is a body that this version does not know.
 	KindUnknown Kind = "unknown"
@@ -110,6 +111,8 @@ func (e *Event) Kind() Kind {
 		return KindRunFenced
 	case *Event_RunServed:
 		return KindRunServed
+	case *Event_SessionReleased:
+		return KindSessionReleased
 	case *Event_TrajectoryUpdate:
 		return KindTrajectoryUpdate
 	default:

@@ -292,6 +292,7 @@ type Event struct {
 	//	*Event_WeightsUpdated
 	//	*Event_RunFenced
 	//	*Event_RunServed
+	//	*Event_SessionReleased
 	//	*Event_TrajectoryUpdate
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
@@ -483,6 +484,15 @@ func (x *Event) GetRunServed() *RunServed {
 	return nil
 }
 
+func (x *Event) GetSessionReleased() *SessionReleased {
+	if x != nil {
+		if x, ok := x.Body.(*Event_SessionReleased); ok {
+			return x.SessionReleased
+		}
+	}
+	return nil
+}
+
 func (x *Event) GetTrajectoryUpdate() *TrajectoryUpdate {
 	if x != nil {
 		if x, ok := x.Body.(*Event_TrajectoryUpdate); ok {
@@ -540,6 +550,10 @@ type Event_RunServed struct {
 	RunServed *RunServed `protobuf:"bytes,30,opt,name=run_served,json=runServed,proto3,oneof"`
 }
 
+type Event_SessionReleased struct {
+	SessionReleased *SessionReleased `protobuf:"bytes,31,opt,name=session_released,json=sessionReleased,proto3,oneof"`
+}
+
 type Event_TrajectoryUpdate struct {
 	TrajectoryUpdate *TrajectoryUpdate `protobuf:"bytes,40,opt,name=trajectory_update,json=trajectoryUpdate,proto3,oneof"`
 }
@@ -565,6 +579,8 @@ func (*Event_WeightsUpdated) isEvent_Body() {}
 func (*Event_RunFenced) isEvent_Body() {}
 
 func (*Event_RunServed) isEvent_Body() {}
+
+func (*Event_SessionReleased) isEvent_Body() {}
 
 func (*Event_TrajectoryUpdate) isEvent_Body() {}
 
@@ -2341,6 +2357,53 @@ func (x *SessionClosed) GetDetail() string {
 	return ""
 }
 
+// SessionReleased is an operator's order to fold a parked session again, from
+// its first event. For a session that is not parked it means nothing.
+type SessionReleased struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why, for people.
+	Detail        string `protobuf:"bytes,1,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionReleased) Reset() {
+	*x = SessionReleased{}
+	mi := &file_event_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionReleased) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionReleased) ProtoMessage() {}
+
+func (x *SessionReleased) ProtoReflect() protoreflect.Message {
+	mi := &file_event_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionReleased.ProtoReflect.Descriptor instead.
+func (*SessionReleased) Descriptor() ([]byte, []int) {
+	return file_event_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SessionReleased) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 type RunOpened struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// JSON objects. The policy is what sessions inherit that are opened later.
@@ -2352,7 +2415,7 @@ type RunOpened struct {
 
 func (x *RunOpened) Reset() {
 	*x = RunOpened{}
-	mi := &file_event_proto_msgTypes[21]
+	mi := &file_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2364,7 +2427,7 @@ func (x *RunOpened) String() string {
 func (*RunOpened) ProtoMessage() {}
 
 func (x *RunOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[21]
+	mi := &file_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2377,7 +2440,7 @@ func (x *RunOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunOpened.ProtoReflect.Descriptor instead.
 func (*RunOpened) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{21}
+	return file_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RunOpened) GetPolicy() []byte {
@@ -2407,7 +2470,7 @@ type RunFenced struct {
 
 func (x *RunFenced) Reset() {
 	*x = RunFenced{}
-	mi := &file_event_proto_msgTypes[22]
+	mi := &file_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2482,7 @@ func (x *RunFenced) String() string {
 func (*RunFenced) ProtoMessage() {}
 
 func (x *RunFenced) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[22]
+	mi := &file_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2495,7 @@ func (x *RunFenced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunFenced.ProtoReflect.Descriptor instead.
 func (*RunFenced) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{22}
+	return file_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RunFenced) GetOrder() int64 {
@@ -2462,7 +2525,7 @@ type RunServed struct {
 
 func (x *RunServed) Reset() {
 	*x = RunServed{}
-	mi := &file_event_proto_msgTypes[23]
+	mi := &file_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2537,7 @@ func (x *RunServed) String() string {
 func (*RunServed) ProtoMessage() {}
 
 func (x *RunServed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[23]
+	mi := &file_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2550,7 @@ func (x *RunServed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunServed.ProtoReflect.Descriptor instead.
 func (*RunServed) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{23}
+	return file_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RunServed) GetGateway() string {
@@ -2515,7 +2578,7 @@ type WeightsUpdated struct {
 
 func (x *WeightsUpdated) Reset() {
 	*x = WeightsUpdated{}
-	mi := &file_event_proto_msgTypes[24]
+	mi := &file_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2527,7 +2590,7 @@ func (x *WeightsUpdated) String() string {
 func (*WeightsUpdated) ProtoMessage() {}
 
 func (x *WeightsUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[24]
+	mi := &file_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2540,7 +2603,7 @@ func (x *WeightsUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WeightsUpdated.ProtoReflect.Descriptor instead.
 func (*WeightsUpdated) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{24}
+	return file_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WeightsUpdated) GetVersion() int32 {
@@ -2568,7 +2631,7 @@ type TrajectoryUpdate struct {
 
 func (x *TrajectoryUpdate) Reset() {
 	*x = TrajectoryUpdate{}
-	mi := &file_event_proto_msgTypes[25]
+	mi := &file_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2580,7 +2643,7 @@ func (x *TrajectoryUpdate) String() string {
 func (*TrajectoryUpdate) ProtoMessage() {}
 
 func (x *TrajectoryUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[25]
+	mi := &file_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2593,7 +2656,7 @@ func (x *TrajectoryUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrajectoryUpdate.ProtoReflect.Descriptor instead.
 func (*TrajectoryUpdate) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{25}
+	return file_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TrajectoryUpdate) GetInput() *Input {
@@ -2626,7 +2689,7 @@ type Input struct {
 
 func (x *Input) Reset() {
 	*x = Input{}
-	mi := &file_event_proto_msgTypes[26]
+	mi := &file_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2638,7 +2701,7 @@ func (x *Input) String() string {
 func (*Input) ProtoMessage() {}
 
 func (x *Input) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[26]
+	mi := &file_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2651,7 +2714,7 @@ func (x *Input) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Input.ProtoReflect.Descriptor instead.
 func (*Input) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{26}
+	return file_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Input) GetEvent() string {
@@ -2708,6 +2771,7 @@ type Output struct {
 	//	*Output_AnnotationRecorded
 	//	*Output_TurnLost
 	//	*Output_Fault
+	//	*Output_SessionRestarted
 	Output        isOutput_Output `protobuf_oneof:"output"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2715,7 +2779,7 @@ type Output struct {
 
 func (x *Output) Reset() {
 	*x = Output{}
-	mi := &file_event_proto_msgTypes[27]
+	mi := &file_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +2791,7 @@ func (x *Output) String() string {
 func (*Output) ProtoMessage() {}
 
 func (x *Output) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[27]
+	mi := &file_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +2804,7 @@ func (x *Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Output.ProtoReflect.Descriptor instead.
 func (*Output) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{27}
+	return file_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Output) GetOutput() isOutput_Output {
@@ -2822,6 +2886,15 @@ func (x *Output) GetFault() *Fault {
 	return nil
 }
 
+func (x *Output) GetSessionRestarted() *SessionRestarted {
+	if x != nil {
+		if x, ok := x.Output.(*Output_SessionRestarted); ok {
+			return x.SessionRestarted
+		}
+	}
+	return nil
+}
+
 type isOutput_Output interface {
 	isOutput_Output()
 }
@@ -2858,6 +2931,10 @@ type Output_Fault struct {
 	Fault *Fault `protobuf:"bytes,8,opt,name=fault,proto3,oneof"`
 }
 
+type Output_SessionRestarted struct {
+	SessionRestarted *SessionRestarted `protobuf:"bytes,9,opt,name=session_restarted,json=sessionRestarted,proto3,oneof"`
+}
+
 func (*Output_SessionStarted) isOutput_Output() {}
 
 func (*Output_TurnSpans) isOutput_Output() {}
@@ -2874,23 +2951,93 @@ func (*Output_TurnLost) isOutput_Output() {}
 
 func (*Output_Fault) isOutput_Output() {}
 
+func (*Output_SessionRestarted) isOutput_Output() {}
+
+// SessionRestarted says that everything above it in the session's trajectory is
+// void: the session was parked and has been released. What follows begins with
+// the session's first event again.
+type SessionRestarted struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Counts the releases of a session, from 1.
+	Round uint32 `protobuf:"varint,1,opt,name=round,proto3" json:"round,omitempty"`
+	// A round before had the session's start; and its seal before it was parked,
+	// so that it may have been exported.
+	Started       bool `protobuf:"varint,2,opt,name=started,proto3" json:"started,omitempty"`
+	Sealed        bool `protobuf:"varint,3,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionRestarted) Reset() {
+	*x = SessionRestarted{}
+	mi := &file_event_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionRestarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionRestarted) ProtoMessage() {}
+
+func (x *SessionRestarted) ProtoReflect() protoreflect.Message {
+	mi := &file_event_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionRestarted.ProtoReflect.Descriptor instead.
+func (*SessionRestarted) Descriptor() ([]byte, []int) {
+	return file_event_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *SessionRestarted) GetRound() uint32 {
+	if x != nil {
+		return x.Round
+	}
+	return 0
+}
+
+func (x *SessionRestarted) GetStarted() bool {
+	if x != nil {
+		return x.Started
+	}
+	return false
+}
+
+func (x *SessionRestarted) GetSealed() bool {
+	if x != nil {
+		return x.Sealed
+	}
+	return false
+}
+
 type SessionStarted struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	Index         int32                  `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	Attempt       int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	GroupSize     int32                  `protobuf:"varint,4,opt,name=group_size,json=groupSize,proto3" json:"group_size,omitempty"`
-	Task          string                 `protobuf:"bytes,5,opt,name=task,proto3" json:"task,omitempty"`
-	DataSource    string                 `protobuf:"bytes,6,opt,name=data_source,json=dataSource,proto3" json:"data_source,omitempty"`
-	Split         string                 `protobuf:"bytes,7,opt,name=split,proto3" json:"split,omitempty"`
-	Metadata      []byte                 `protobuf:"bytes,8,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Group      string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Index      int32                  `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Attempt    int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	GroupSize  int32                  `protobuf:"varint,4,opt,name=group_size,json=groupSize,proto3" json:"group_size,omitempty"`
+	Task       string                 `protobuf:"bytes,5,opt,name=task,proto3" json:"task,omitempty"`
+	DataSource string                 `protobuf:"bytes,6,opt,name=data_source,json=dataSource,proto3" json:"data_source,omitempty"`
+	Split      string                 `protobuf:"bytes,7,opt,name=split,proto3" json:"split,omitempty"`
+	Metadata   []byte                 `protobuf:"bytes,8,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// What the session's trajectory began with, if it was released.
+	Restarted     *SessionRestarted `protobuf:"bytes,9,opt,name=restarted,proto3" json:"restarted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SessionStarted) Reset() {
 	*x = SessionStarted{}
-	mi := &file_event_proto_msgTypes[28]
+	mi := &file_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2902,7 +3049,7 @@ func (x *SessionStarted) String() string {
 func (*SessionStarted) ProtoMessage() {}
 
 func (x *SessionStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[28]
+	mi := &file_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2915,7 +3062,7 @@ func (x *SessionStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionStarted.ProtoReflect.Descriptor instead.
 func (*SessionStarted) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{28}
+	return file_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SessionStarted) GetGroup() string {
@@ -2974,6 +3121,13 @@ func (x *SessionStarted) GetMetadata() []byte {
 	return nil
 }
 
+func (x *SessionStarted) GetRestarted() *SessionRestarted {
+	if x != nil {
+		return x.Restarted
+	}
+	return nil
+}
+
 // TurnSpans is one verified turn as training data: its ids after the first
 // keep ids of the parent.
 type TurnSpans struct {
@@ -3027,7 +3181,7 @@ type TurnSpans struct {
 
 func (x *TurnSpans) Reset() {
 	*x = TurnSpans{}
-	mi := &file_event_proto_msgTypes[29]
+	mi := &file_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3039,7 +3193,7 @@ func (x *TurnSpans) String() string {
 func (*TurnSpans) ProtoMessage() {}
 
 func (x *TurnSpans) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[29]
+	mi := &file_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3052,7 +3206,7 @@ func (x *TurnSpans) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSpans.ProtoReflect.Descriptor instead.
 func (*TurnSpans) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{29}
+	return file_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TurnSpans) GetTurn() string {
@@ -3268,7 +3422,7 @@ type Span struct {
 
 func (x *Span) Reset() {
 	*x = Span{}
-	mi := &file_event_proto_msgTypes[30]
+	mi := &file_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3280,7 +3434,7 @@ func (x *Span) String() string {
 func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[30]
+	mi := &file_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3293,7 +3447,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{30}
+	return file_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Span) GetProvenance() Provenance {
@@ -3322,7 +3476,7 @@ type VersionRun struct {
 
 func (x *VersionRun) Reset() {
 	*x = VersionRun{}
-	mi := &file_event_proto_msgTypes[31]
+	mi := &file_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3334,7 +3488,7 @@ func (x *VersionRun) String() string {
 func (*VersionRun) ProtoMessage() {}
 
 func (x *VersionRun) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[31]
+	mi := &file_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3347,7 +3501,7 @@ func (x *VersionRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRun.ProtoReflect.Descriptor instead.
 func (*VersionRun) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{31}
+	return file_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *VersionRun) GetCount() uint32 {
@@ -3393,7 +3547,7 @@ type BranchSealed struct {
 
 func (x *BranchSealed) Reset() {
 	*x = BranchSealed{}
-	mi := &file_event_proto_msgTypes[32]
+	mi := &file_event_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3405,7 +3559,7 @@ func (x *BranchSealed) String() string {
 func (*BranchSealed) ProtoMessage() {}
 
 func (x *BranchSealed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[32]
+	mi := &file_event_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3418,7 +3572,7 @@ func (x *BranchSealed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BranchSealed.ProtoReflect.Descriptor instead.
 func (*BranchSealed) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{32}
+	return file_event_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BranchSealed) GetBranch() string {
@@ -3507,7 +3661,7 @@ type SessionSealed struct {
 
 func (x *SessionSealed) Reset() {
 	*x = SessionSealed{}
-	mi := &file_event_proto_msgTypes[33]
+	mi := &file_event_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3519,7 +3673,7 @@ func (x *SessionSealed) String() string {
 func (*SessionSealed) ProtoMessage() {}
 
 func (x *SessionSealed) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[33]
+	mi := &file_event_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3532,7 +3686,7 @@ func (x *SessionSealed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionSealed.ProtoReflect.Descriptor instead.
 func (*SessionSealed) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{33}
+	return file_event_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SessionSealed) GetStatus() string {
@@ -3598,7 +3752,7 @@ type Ledger struct {
 
 func (x *Ledger) Reset() {
 	*x = Ledger{}
-	mi := &file_event_proto_msgTypes[34]
+	mi := &file_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3610,7 +3764,7 @@ func (x *Ledger) String() string {
 func (*Ledger) ProtoMessage() {}
 
 func (x *Ledger) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[34]
+	mi := &file_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3623,7 +3777,7 @@ func (x *Ledger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ledger.ProtoReflect.Descriptor instead.
 func (*Ledger) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{34}
+	return file_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Ledger) GetGenerated() uint64 {
@@ -3667,7 +3821,7 @@ type RewardRecorded struct {
 
 func (x *RewardRecorded) Reset() {
 	*x = RewardRecorded{}
-	mi := &file_event_proto_msgTypes[35]
+	mi := &file_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3679,7 +3833,7 @@ func (x *RewardRecorded) String() string {
 func (*RewardRecorded) ProtoMessage() {}
 
 func (x *RewardRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[35]
+	mi := &file_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3692,7 +3846,7 @@ func (x *RewardRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RewardRecorded.ProtoReflect.Descriptor instead.
 func (*RewardRecorded) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{35}
+	return file_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RewardRecorded) GetReward() float64 {
@@ -3744,7 +3898,7 @@ type AnnotationRecorded struct {
 
 func (x *AnnotationRecorded) Reset() {
 	*x = AnnotationRecorded{}
-	mi := &file_event_proto_msgTypes[36]
+	mi := &file_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3756,7 +3910,7 @@ func (x *AnnotationRecorded) String() string {
 func (*AnnotationRecorded) ProtoMessage() {}
 
 func (x *AnnotationRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[36]
+	mi := &file_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3769,7 +3923,7 @@ func (x *AnnotationRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnotationRecorded.ProtoReflect.Descriptor instead.
 func (*AnnotationRecorded) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{36}
+	return file_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AnnotationRecorded) GetName() string {
@@ -3826,7 +3980,7 @@ type TurnLost struct {
 
 func (x *TurnLost) Reset() {
 	*x = TurnLost{}
-	mi := &file_event_proto_msgTypes[37]
+	mi := &file_event_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3838,7 +3992,7 @@ func (x *TurnLost) String() string {
 func (*TurnLost) ProtoMessage() {}
 
 func (x *TurnLost) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[37]
+	mi := &file_event_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3851,7 +4005,7 @@ func (x *TurnLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnLost.ProtoReflect.Descriptor instead.
 func (*TurnLost) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{37}
+	return file_event_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TurnLost) GetTurn() string {
@@ -3886,7 +4040,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_event_proto_msgTypes[38]
+	mi := &file_event_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3898,7 +4052,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_event_proto_msgTypes[38]
+	mi := &file_event_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3911,7 +4065,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_event_proto_rawDescGZIP(), []int{38}
+	return file_event_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Fault) GetReason() string {
@@ -3932,7 +4086,7 @@ var File_event_proto protoreflect.FileDescriptor
 
 const file_event_proto_rawDesc = "" +
 	"\n" +
-	"\vevent.proto\x12\x10turnlog.event.v1\"\x83\b\n" +
+	"\vevent.proto\x12\x10turnlog.event.v1\"\xd3\b\n" +
 	"\x05Event\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
@@ -3954,7 +4108,8 @@ const file_event_proto_rawDesc = "" +
 	"\n" +
 	"run_fenced\x18\x1d \x01(\v2\x1b.turnlog.event.v1.RunFencedH\x00R\trunFenced\x12<\n" +
 	"\n" +
-	"run_served\x18\x1e \x01(\v2\x1b.turnlog.event.v1.RunServedH\x00R\trunServed\x12Q\n" +
+	"run_served\x18\x1e \x01(\v2\x1b.turnlog.event.v1.RunServedH\x00R\trunServed\x12N\n" +
+	"\x10session_released\x18\x1f \x01(\v2!.turnlog.event.v1.SessionReleasedH\x00R\x0fsessionReleased\x12Q\n" +
 	"\x11trajectory_update\x18( \x01(\v2\".turnlog.event.v1.TrajectoryUpdateH\x00R\x10trajectoryUpdateB\x06\n" +
 	"\x04body\"\xea\x02\n" +
 	"\rSessionOpened\x12\x14\n" +
@@ -4122,7 +4277,9 @@ const file_event_proto_rawDesc = "" +
 	"\x06source\x18\x06 \x01(\tR\x06source\"?\n" +
 	"\rSessionClosed\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06detail\x18\x02 \x01(\tR\x06detail\"?\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\")\n" +
+	"\x0fSessionReleased\x12\x16\n" +
+	"\x06detail\x18\x01 \x01(\tR\x06detail\"?\n" +
 	"\tRunOpened\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\fR\x06policy\x12\x1a\n" +
 	"\bmetadata\x18\x02 \x01(\fR\bmetadata\"5\n" +
@@ -4144,7 +4301,7 @@ const file_event_proto_rawDesc = "" +
 	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x1a\n" +
 	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12\x17\n" +
 	"\atime_us\x18\x05 \x01(\x03R\x06timeUs\x12\x16\n" +
-	"\x06stream\x18\x06 \x01(\tR\x06stream\"\xc0\x04\n" +
+	"\x06stream\x18\x06 \x01(\tR\x06stream\"\x93\x05\n" +
 	"\x06Output\x12K\n" +
 	"\x0fsession_started\x18\x01 \x01(\v2 .turnlog.event.v1.SessionStartedH\x00R\x0esessionStarted\x12<\n" +
 	"\n" +
@@ -4154,8 +4311,13 @@ const file_event_proto_rawDesc = "" +
 	"\x0freward_recorded\x18\x05 \x01(\v2 .turnlog.event.v1.RewardRecordedH\x00R\x0erewardRecorded\x12W\n" +
 	"\x13annotation_recorded\x18\x06 \x01(\v2$.turnlog.event.v1.AnnotationRecordedH\x00R\x12annotationRecorded\x129\n" +
 	"\tturn_lost\x18\a \x01(\v2\x1a.turnlog.event.v1.TurnLostH\x00R\bturnLost\x12/\n" +
-	"\x05fault\x18\b \x01(\v2\x17.turnlog.event.v1.FaultH\x00R\x05faultB\b\n" +
-	"\x06output\"\xdc\x01\n" +
+	"\x05fault\x18\b \x01(\v2\x17.turnlog.event.v1.FaultH\x00R\x05fault\x12Q\n" +
+	"\x11session_restarted\x18\t \x01(\v2\".turnlog.event.v1.SessionRestartedH\x00R\x10sessionRestartedB\b\n" +
+	"\x06output\"Z\n" +
+	"\x10SessionRestarted\x12\x14\n" +
+	"\x05round\x18\x01 \x01(\rR\x05round\x12\x18\n" +
+	"\astarted\x18\x02 \x01(\bR\astarted\x12\x16\n" +
+	"\x06sealed\x18\x03 \x01(\bR\x06sealed\"\x9e\x02\n" +
 	"\x0eSessionStarted\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -4166,7 +4328,8 @@ const file_event_proto_rawDesc = "" +
 	"\vdata_source\x18\x06 \x01(\tR\n" +
 	"dataSource\x12\x14\n" +
 	"\x05split\x18\a \x01(\tR\x05split\x12\x1a\n" +
-	"\bmetadata\x18\b \x01(\fR\bmetadata\"\xb8\b\n" +
+	"\bmetadata\x18\b \x01(\fR\bmetadata\x12@\n" +
+	"\trestarted\x18\t \x01(\v2\".turnlog.event.v1.SessionRestartedR\trestarted\"\xb8\b\n" +
 	"\tTurnSpans\x12\x12\n" +
 	"\x04turn\x18\x01 \x01(\tR\x04turn\x12\x16\n" +
 	"\x06parent\x18\x02 \x01(\tR\x06parent\x12\x12\n" +
@@ -4309,7 +4472,7 @@ func file_event_proto_rawDescGZIP() []byte {
 }
 
 var file_event_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_event_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_event_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_event_proto_goTypes = []any{
 	(Provenance)(0),            // 0: turnlog.event.v1.Provenance
 	(LogprobKind)(0),           // 1: turnlog.event.v1.LogprobKind
@@ -4336,28 +4499,30 @@ var file_event_proto_goTypes = []any{
 	(*RewardAssigned)(nil),     // 22: turnlog.event.v1.RewardAssigned
 	(*Annotated)(nil),          // 23: turnlog.event.v1.Annotated
 	(*SessionClosed)(nil),      // 24: turnlog.event.v1.SessionClosed
-	(*RunOpened)(nil),          // 25: turnlog.event.v1.RunOpened
-	(*RunFenced)(nil),          // 26: turnlog.event.v1.RunFenced
-	(*RunServed)(nil),          // 27: turnlog.event.v1.RunServed
-	(*WeightsUpdated)(nil),     // 28: turnlog.event.v1.WeightsUpdated
-	(*TrajectoryUpdate)(nil),   // 29: turnlog.event.v1.TrajectoryUpdate
-	(*Input)(nil),              // 30: turnlog.event.v1.Input
-	(*Output)(nil),             // 31: turnlog.event.v1.Output
-	(*SessionStarted)(nil),     // 32: turnlog.event.v1.SessionStarted
-	(*TurnSpans)(nil),          // 33: turnlog.event.v1.TurnSpans
-	(*Span)(nil),               // 34: turnlog.event.v1.Span
-	(*VersionRun)(nil),         // 35: turnlog.event.v1.VersionRun
-	(*BranchSealed)(nil),       // 36: turnlog.event.v1.BranchSealed
-	(*SessionSealed)(nil),      // 37: turnlog.event.v1.SessionSealed
-	(*Ledger)(nil),             // 38: turnlog.event.v1.Ledger
-	(*RewardRecorded)(nil),     // 39: turnlog.event.v1.RewardRecorded
-	(*AnnotationRecorded)(nil), // 40: turnlog.event.v1.AnnotationRecorded
-	(*TurnLost)(nil),           // 41: turnlog.event.v1.TurnLost
-	(*Fault)(nil),              // 42: turnlog.event.v1.Fault
-	nil,                        // 43: turnlog.event.v1.TurnSpans.MaskedEntry
-	nil,                        // 44: turnlog.event.v1.BranchSealed.ExcludedEntry
-	nil,                        // 45: turnlog.event.v1.Ledger.MaskedEntry
-	nil,                        // 46: turnlog.event.v1.Ledger.LostEntry
+	(*SessionReleased)(nil),    // 25: turnlog.event.v1.SessionReleased
+	(*RunOpened)(nil),          // 26: turnlog.event.v1.RunOpened
+	(*RunFenced)(nil),          // 27: turnlog.event.v1.RunFenced
+	(*RunServed)(nil),          // 28: turnlog.event.v1.RunServed
+	(*WeightsUpdated)(nil),     // 29: turnlog.event.v1.WeightsUpdated
+	(*TrajectoryUpdate)(nil),   // 30: turnlog.event.v1.TrajectoryUpdate
+	(*Input)(nil),              // 31: turnlog.event.v1.Input
+	(*Output)(nil),             // 32: turnlog.event.v1.Output
+	(*SessionRestarted)(nil),   // 33: turnlog.event.v1.SessionRestarted
+	(*SessionStarted)(nil),     // 34: turnlog.event.v1.SessionStarted
+	(*TurnSpans)(nil),          // 35: turnlog.event.v1.TurnSpans
+	(*Span)(nil),               // 36: turnlog.event.v1.Span
+	(*VersionRun)(nil),         // 37: turnlog.event.v1.VersionRun
+	(*BranchSealed)(nil),       // 38: turnlog.event.v1.BranchSealed
+	(*SessionSealed)(nil),      // 39: turnlog.event.v1.SessionSealed
+	(*Ledger)(nil),             // 40: turnlog.event.v1.Ledger
+	(*RewardRecorded)(nil),     // 41: turnlog.event.v1.RewardRecorded
+	(*AnnotationRecorded)(nil), // 42: turnlog.event.v1.AnnotationRecorded
+	(*TurnLost)(nil),           // 43: turnlog.event.v1.TurnLost
+	(*Fault)(nil),              // 44: turnlog.event.v1.Fault
+	nil,                        // 45: turnlog.event.v1.TurnSpans.MaskedEntry
+	nil,                        // 46: turnlog.event.v1.BranchSealed.ExcludedEntry
+	nil,                        // 47: turnlog.event.v1.Ledger.MaskedEntry
+	nil,                        // 48: turnlog.event.v1.Ledger.LostEntry
 }
 var file_event_proto_depIdxs = []int32{
 	5,  // 0: turnlog.event.v1.Event.session_opened:type_name -> turnlog.event.v1.SessionOpened
@@ -4367,56 +4532,59 @@ var file_event_proto_depIdxs = []int32{
 	22, // 4: turnlog.event.v1.Event.reward_assigned:type_name -> turnlog.event.v1.RewardAssigned
 	23, // 5: turnlog.event.v1.Event.annotated:type_name -> turnlog.event.v1.Annotated
 	24, // 6: turnlog.event.v1.Event.session_closed:type_name -> turnlog.event.v1.SessionClosed
-	25, // 7: turnlog.event.v1.Event.run_opened:type_name -> turnlog.event.v1.RunOpened
-	28, // 8: turnlog.event.v1.Event.weights_updated:type_name -> turnlog.event.v1.WeightsUpdated
-	26, // 9: turnlog.event.v1.Event.run_fenced:type_name -> turnlog.event.v1.RunFenced
-	27, // 10: turnlog.event.v1.Event.run_served:type_name -> turnlog.event.v1.RunServed
-	29, // 11: turnlog.event.v1.Event.trajectory_update:type_name -> turnlog.event.v1.TrajectoryUpdate
-	6,  // 12: turnlog.event.v1.SessionOpened.model_policy:type_name -> turnlog.event.v1.ModelPolicy
-	7,  // 13: turnlog.event.v1.SessionOpened.limits:type_name -> turnlog.event.v1.Limits
-	9,  // 14: turnlog.event.v1.TurnCommitted.base:type_name -> turnlog.event.v1.Base
-	10, // 15: turnlog.event.v1.TurnCommitted.segments:type_name -> turnlog.event.v1.Segment
-	11, // 16: turnlog.event.v1.TurnCommitted.completion:type_name -> turnlog.event.v1.Completion
-	13, // 17: turnlog.event.v1.TurnCommitted.match:type_name -> turnlog.event.v1.Match
-	14, // 18: turnlog.event.v1.TurnCommitted.conversation:type_name -> turnlog.event.v1.Conversation
-	16, // 19: turnlog.event.v1.TurnCommitted.request:type_name -> turnlog.event.v1.Request
-	17, // 20: turnlog.event.v1.TurnCommitted.generation:type_name -> turnlog.event.v1.Generation
-	0,  // 21: turnlog.event.v1.Segment.provenance:type_name -> turnlog.event.v1.Provenance
-	12, // 22: turnlog.event.v1.Completion.versions:type_name -> turnlog.event.v1.VersionSpan
-	1,  // 23: turnlog.event.v1.Completion.logprob_kind:type_name -> turnlog.event.v1.LogprobKind
-	15, // 24: turnlog.event.v1.Conversation.definitions:type_name -> turnlog.event.v1.Definition
-	2,  // 25: turnlog.event.v1.Generation.proof:type_name -> turnlog.event.v1.PromptProof
-	18, // 26: turnlog.event.v1.Generation.attempts:type_name -> turnlog.event.v1.Attempt
-	19, // 27: turnlog.event.v1.Generation.blobs:type_name -> turnlog.event.v1.Blob
-	8,  // 28: turnlog.event.v1.TurnAborted.partial:type_name -> turnlog.event.v1.TurnCommitted
-	30, // 29: turnlog.event.v1.TrajectoryUpdate.input:type_name -> turnlog.event.v1.Input
-	31, // 30: turnlog.event.v1.TrajectoryUpdate.outputs:type_name -> turnlog.event.v1.Output
-	32, // 31: turnlog.event.v1.Output.session_started:type_name -> turnlog.event.v1.SessionStarted
-	33, // 32: turnlog.event.v1.Output.turn_spans:type_name -> turnlog.event.v1.TurnSpans
-	36, // 33: turnlog.event.v1.Output.branch_sealed:type_name -> turnlog.event.v1.BranchSealed
-	37, // 34: turnlog.event.v1.Output.session_sealed:type_name -> turnlog.event.v1.SessionSealed
-	39, // 35: turnlog.event.v1.Output.reward_recorded:type_name -> turnlog.event.v1.RewardRecorded
-	40, // 36: turnlog.event.v1.Output.annotation_recorded:type_name -> turnlog.event.v1.AnnotationRecorded
-	41, // 37: turnlog.event.v1.Output.turn_lost:type_name -> turnlog.event.v1.TurnLost
-	42, // 38: turnlog.event.v1.Output.fault:type_name -> turnlog.event.v1.Fault
-	34, // 39: turnlog.event.v1.TurnSpans.spans:type_name -> turnlog.event.v1.Span
-	3,  // 40: turnlog.event.v1.TurnSpans.grade:type_name -> turnlog.event.v1.Grade
-	1,  // 41: turnlog.event.v1.TurnSpans.logprob_kind:type_name -> turnlog.event.v1.LogprobKind
-	14, // 42: turnlog.event.v1.TurnSpans.conversation:type_name -> turnlog.event.v1.Conversation
-	43, // 43: turnlog.event.v1.TurnSpans.masked:type_name -> turnlog.event.v1.TurnSpans.MaskedEntry
-	19, // 44: turnlog.event.v1.TurnSpans.blobs:type_name -> turnlog.event.v1.Blob
-	35, // 45: turnlog.event.v1.TurnSpans.version_runs:type_name -> turnlog.event.v1.VersionRun
-	0,  // 46: turnlog.event.v1.Span.provenance:type_name -> turnlog.event.v1.Provenance
-	3,  // 47: turnlog.event.v1.BranchSealed.grade:type_name -> turnlog.event.v1.Grade
-	44, // 48: turnlog.event.v1.BranchSealed.excluded:type_name -> turnlog.event.v1.BranchSealed.ExcludedEntry
-	38, // 49: turnlog.event.v1.SessionSealed.ledger:type_name -> turnlog.event.v1.Ledger
-	45, // 50: turnlog.event.v1.Ledger.masked:type_name -> turnlog.event.v1.Ledger.MaskedEntry
-	46, // 51: turnlog.event.v1.Ledger.lost:type_name -> turnlog.event.v1.Ledger.LostEntry
-	52, // [52:52] is the sub-list for method output_type
-	52, // [52:52] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	26, // 7: turnlog.event.v1.Event.run_opened:type_name -> turnlog.event.v1.RunOpened
+	29, // 8: turnlog.event.v1.Event.weights_updated:type_name -> turnlog.event.v1.WeightsUpdated
+	27, // 9: turnlog.event.v1.Event.run_fenced:type_name -> turnlog.event.v1.RunFenced
+	28, // 10: turnlog.event.v1.Event.run_served:type_name -> turnlog.event.v1.RunServed
+	25, // 11: turnlog.event.v1.Event.session_released:type_name -> turnlog.event.v1.SessionReleased
+	30, // 12: turnlog.event.v1.Event.trajectory_update:type_name -> turnlog.event.v1.TrajectoryUpdate
+	6,  // 13: turnlog.event.v1.SessionOpened.model_policy:type_name -> turnlog.event.v1.ModelPolicy
+	7,  // 14: turnlog.event.v1.SessionOpened.limits:type_name -> turnlog.event.v1.Limits
+	9,  // 15: turnlog.event.v1.TurnCommitted.base:type_name -> turnlog.event.v1.Base
+	10, // 16: turnlog.event.v1.TurnCommitted.segments:type_name -> turnlog.event.v1.Segment
+	11, // 17: turnlog.event.v1.TurnCommitted.completion:type_name -> turnlog.event.v1.Completion
+	13, // 18: turnlog.event.v1.TurnCommitted.match:type_name -> turnlog.event.v1.Match
+	14, // 19: turnlog.event.v1.TurnCommitted.conversation:type_name -> turnlog.event.v1.Conversation
+	16, // 20: turnlog.event.v1.TurnCommitted.request:type_name -> turnlog.event.v1.Request
+	17, // 21: turnlog.event.v1.TurnCommitted.generation:type_name -> turnlog.event.v1.Generation
+	0,  // 22: turnlog.event.v1.Segment.provenance:type_name -> turnlog.event.v1.Provenance
+	12, // 23: turnlog.event.v1.Completion.versions:type_name -> turnlog.event.v1.VersionSpan
+	1,  // 24: turnlog.event.v1.Completion.logprob_kind:type_name -> turnlog.event.v1.LogprobKind
+	15, // 25: turnlog.event.v1.Conversation.definitions:type_name -> turnlog.event.v1.Definition
+	2,  // 26: turnlog.event.v1.Generation.proof:type_name -> turnlog.event.v1.PromptProof
+	18, // 27: turnlog.event.v1.Generation.attempts:type_name -> turnlog.event.v1.Attempt
+	19, // 28: turnlog.event.v1.Generation.blobs:type_name -> turnlog.event.v1.Blob
+	8,  // 29: turnlog.event.v1.TurnAborted.partial:type_name -> turnlog.event.v1.TurnCommitted
+	31, // 30: turnlog.event.v1.TrajectoryUpdate.input:type_name -> turnlog.event.v1.Input
+	32, // 31: turnlog.event.v1.TrajectoryUpdate.outputs:type_name -> turnlog.event.v1.Output
+	34, // 32: turnlog.event.v1.Output.session_started:type_name -> turnlog.event.v1.SessionStarted
+	35, // 33: turnlog.event.v1.Output.turn_spans:type_name -> turnlog.event.v1.TurnSpans
+	38, // 34: turnlog.event.v1.Output.branch_sealed:type_name -> turnlog.event.v1.BranchSealed
+	39, // 35: turnlog.event.v1.Output.session_sealed:type_name -> turnlog.event.v1.SessionSealed
+	41, // 36: turnlog.event.v1.Output.reward_recorded:type_name -> turnlog.event.v1.RewardRecorded
+	42, // 37: turnlog.event.v1.Output.annotation_recorded:type_name -> turnlog.event.v1.AnnotationRecorded
+	43, // 38: turnlog.event.v1.Output.turn_lost:type_name -> turnlog.event.v1.TurnLost
+	44, // 39: turnlog.event.v1.Output.fault:type_name -> turnlog.event.v1.Fault
+	33, // 40: turnlog.event.v1.Output.session_restarted:type_name -> turnlog.event.v1.SessionRestarted
+	33, // 41: turnlog.event.v1.SessionStarted.restarted:type_name -> turnlog.event.v1.SessionRestarted
+	36, // 42: turnlog.event.v1.TurnSpans.spans:type_name -> turnlog.event.v1.Span
+	3,  // 43: turnlog.event.v1.TurnSpans.grade:type_name -> turnlog.event.v1.Grade
+	1,  // 44: turnlog.event.v1.TurnSpans.logprob_kind:type_name -> turnlog.event.v1.LogprobKind
+	14, // 45: turnlog.event.v1.TurnSpans.conversation:type_name -> turnlog.event.v1.Conversation
+	45, // 46: turnlog.event.v1.TurnSpans.masked:type_name -> turnlog.event.v1.TurnSpans.MaskedEntry
+	19, // 47: turnlog.event.v1.TurnSpans.blobs:type_name -> turnlog.event.v1.Blob
+	37, // 48: turnlog.event.v1.TurnSpans.version_runs:type_name -> turnlog.event.v1.VersionRun
+	0,  // 49: turnlog.event.v1.Span.provenance:type_name -> turnlog.event.v1.Provenance
+	3,  // 50: turnlog.event.v1.BranchSealed.grade:type_name -> turnlog.event.v1.Grade
+	46, // 51: turnlog.event.v1.BranchSealed.excluded:type_name -> turnlog.event.v1.BranchSealed.ExcludedEntry
+	40, // 52: turnlog.event.v1.SessionSealed.ledger:type_name -> turnlog.event.v1.Ledger
+	47, // 53: turnlog.event.v1.Ledger.masked:type_name -> turnlog.event.v1.Ledger.MaskedEntry
+	48, // 54: turnlog.event.v1.Ledger.lost:type_name -> turnlog.event.v1.Ledger.LostEntry
+	55, // [55:55] is the sub-list for method output_type
+	55, // [55:55] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_event_proto_init() }
@@ -4436,9 +4604,10 @@ func file_event_proto_init() {
 		(*Event_WeightsUpdated)(nil),
 		(*Event_RunFenced)(nil),
 		(*Event_RunServed)(nil),
+		(*Event_SessionReleased)(nil),
 		(*Event_TrajectoryUpdate)(nil),
 	}
-	file_event_proto_msgTypes[27].OneofWrappers = []any{
+	file_event_proto_msgTypes[28].OneofWrappers = []any{
 		(*Output_SessionStarted)(nil),
 		(*Output_TurnSpans)(nil),
 		(*Output_BranchSealed)(nil),
@@ -4447,6 +4616,7 @@ func file_event_proto_init() {
 		(*Output_AnnotationRecorded)(nil),
 		(*Output_TurnLost)(nil),
 		(*Output_Fault)(nil),
+		(*Output_SessionRestarted)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4454,7 +4624,7 @@ func file_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_event_proto_rawDesc), len(file_event_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   43,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

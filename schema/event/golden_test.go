@@ -27,7 +27,7 @@ const golden = "testdata/v1"
 var kinds = []event.Kind{
 	event.KindSessionOpened, event.KindTurnCommitted, event.KindTurnAborted, event.KindDeliveryFailed,
 	event.KindRewardAssigned, event.KindAnnotated, event.KindSessionClosed, event.KindRunOpened,
-	event.KindWeightsUpdated, event.KindRunFenced, event.KindRunServed, event.KindTrajectoryUpdate,
+	event.KindWeightsUpdated, event.KindRunFenced, event.KindRunServed, event.KindSessionReleased, event.KindTrajectoryUpdate,
 }
 
 // grown are golden files of kinds whose fields have become more.

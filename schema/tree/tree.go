@@ -168,6 +168,7 @@ func (t *Tree) apply(e journal.Entry) error {
 		t.Annotations = append(t.Annotations, b.Annotated)
 	case *event.Event_SessionClosed:
 		t.Closed, t.ClosedAt = b.SessionClosed, e.Time
+	case *event.Event_SessionReleased: // recorders' business
 	default:
 		return fmt.Errorf("%w: %s in a session", ErrIllegal, ev.Kind())
 	}
@@ -177,7 +178,7 @@ func (t *Tree) apply(e journal.Entry) error {
 // legalAfterClose says what may still be appended to a closed session.
 func legalAfterClose(k event.Kind) bool {
 	switch k {
-	case event.KindRewardAssigned, event.KindAnnotated, event.KindTurnAborted, event.KindDeliveryFailed:
+	case event.KindRewardAssigned, event.KindAnnotated, event.KindTurnAborted, event.KindDeliveryFailed, event.KindSessionReleased:
 		return true
 	}
 	return false

@@ -117,7 +117,7 @@ func BenchmarkRebuild(b *testing.B) {
 		}
 		for e, err := range l.turns.ReadSession(b.Context(), id, journal.Tip{}) {
 			require.NoError(b, err)
-			require.NoError(b, st.Adopt(e, recorded[fold.UpdateID(e.Event.GetId())]))
+			require.NoError(b, st.Adopt(e, recorded[st.UpdateID(e.Event.GetId())]))
 		}
 		require.NotNil(b, st.Sealed())
 	}

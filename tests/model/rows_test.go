@@ -47,7 +47,7 @@ func folded(t *testing.T, s *sessiontest.Session) (sealed *event.SessionSealed, 
 		if u == nil {
 			continue
 		}
-		raw, err := event.Encode(st.Event(fold.UpdateID(e.Event.GetId()), e, u))
+		raw, err := event.Encode(st.Event(st.UpdateID(e.Event.GetId()), e, u))
 		require.NoError(t, err)
 		ev, err := event.Decode(raw)
 		require.NoError(t, err)

@@ -130,7 +130,8 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// write appends more random sessions, and one that cannot be folded.
+// write appends more random sessions, and one that cannot be folded, however
+// often it is released.
 func (r *rig) write(n int) {
 	for i := 0; n >= 0; i++ {
 		id := fmt.Sprint("session-", len(r.sessions), "-", i)
@@ -142,7 +143,10 @@ func (r *rig) write(n int) {
 			s = sessiontest.New(id)
 			s.Commit(sessiontest.Step{ID: "a", New: []uint32{1, 2}, Out: []uint32{3}})
 			s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{1}, Out: []uint32{3}, Edit: func(c *event.TurnCommitted) { c.Parent = "nowhere" }})
+			s.Release()
 			s.Close("completed")
+			s.Release()
+			s.Reward(1, 1)
 		}
 		n--
 		r.sessions = append(r.sessions, id)
@@ -209,6 +213,7 @@ func (r *rig) requireSame() {
 	require.NoError(r.t, err)
 	require.Empty(r.t, checked.Findings)
 	require.NotZero(r.t, checked.Parked)
+	require.Equal(r.t, checked.Parked, checked.Released)
 }
 
 func bodies(t *testing.T, j journal.Journal, session string) (out []string) {

@@ -147,6 +147,36 @@ func (s *Session) written(t *Turn) *event.TurnSpans {
 	return t.TurnSpans
 }
 
+// Parked returns the first n events of the session, after which it was parked
+// and, unless they have a seal, sealed for that.
+func (s *Session) Parked(n int) []*event.Event {
+	list := s.Events()
+	sealed := n == len(list)
+	list = append(list[:n:n], s.event(event.KindTurnCommitted, 4000, &event.Output{Output: &event.Output_Fault{
+		Fault: &event.Fault{Reason: "illegal"},
+	}}))
+	if sealed {
+		return list
+	}
+	return append(list, s.event(event.KindSessionClosed, 4001, &event.Output{Output: &event.Output_SessionSealed{
+		SessionSealed: &event.SessionSealed{Status: "failed", Reason: "parked"},
+	}}))
+}
+
+// Released returns what follows Parked(n) when the session is released: the
+// mark that all of that is void, and its events again.
+func (s *Session) Released(n int) []*event.Event {
+	list := s.Events()
+	again := &event.SessionRestarted{Round: 1, Started: n > 0, Sealed: n == len(list)}
+	list[0].GetTrajectoryUpdate().Outputs[0].GetSessionStarted().Restarted = again
+	for _, ev := range list {
+		ev.Id = "1:" + ev.Id
+	}
+	return append([]*event.Event{s.event(event.KindSessionReleased, 4002, &event.Output{Output: &event.Output_SessionRestarted{
+		SessionRestarted: again,
+	}})}, list...)
+}
+
 // RewardEvents returns the events of the session's rewards.
 func (s *Session) RewardEvents() []*event.Event {
 	var list []*event.Event
