@@ -22,7 +22,7 @@ func (t *turn) committed(r parse.Reply, a *Answer, generated pool.Result) *event
 		Completion: &event.Completion{
 			Ids:          event.AppendIDs(nil, t.completion),
 			Logprobs:     event.AppendFloats(nil, t.logprobs),
-			Text:         string(t.text.content),
+			Text:         t.text.content.String(),
 			FinishReason: a.FinishReason,
 			MatchedStop:  generated.MatchedStop,
 			Versions:     generated.Versions,

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"strings"
+
 	"turnlog.dev/gateway/engine"
 	"turnlog.dev/gateway/pool"
 	"turnlog.dev/schema/message"
@@ -78,17 +80,28 @@ func appendChatMessage(dst []byte, m message.Message) []byte {
 
 // textReply gathers the answer of an engine that reads and writes messages.
 type textReply struct {
-	reasoning, content []byte
+	reasoning, content pieces
+}
+
+// pieces is a text that comes in parts.
+type pieces []string
+
+// String joins the parts, once.
+func (p *pieces) String() string {
+	if len(*p) > 1 {
+		*p = pieces{strings.Join(*p, "")}
+	}
+	return strings.Join(*p, "")
 }
 
 // push takes a chunk and returns what it adds to the answer.
 func (r *textReply) push(c engine.Chunk) (deltas []parse.Delta) {
 	if c.Reasoning != "" {
-		r.reasoning = append(r.reasoning, c.Reasoning...)
+		r.reasoning = append(r.reasoning, c.Reasoning)
 		deltas = append(deltas, parse.Delta{Kind: parse.Reasoning, Text: c.Reasoning})
 	}
 	if c.Text != "" {
-		r.content = append(r.content, c.Text...)
+		r.content = append(r.content, c.Text)
 		deltas = append(deltas, parse.Delta{Kind: parse.Content, Text: c.Text})
 	}
 	return deltas
@@ -97,10 +110,10 @@ func (r *textReply) push(c engine.Chunk) (deltas []parse.Delta) {
 // finish returns the whole answer: the engine's own message where it gives
 // one, else what was streamed.
 func (r *textReply) finish(generated pool.Result) parse.Reply {
-	out := parse.Reply{Reasoning: string(r.reasoning), Content: string(r.content)}
 	if generated.Message == nil {
-		return out
+		return parse.Reply{Reasoning: r.reasoning.String(), Content: r.content.String(), Calls: generated.Calls}
 	}
+	var out parse.Reply
 	for k, v := range rawjson.Members(generated.Message) {
 		switch k {
 		case "content":

@@ -446,7 +446,7 @@ func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer,
 	answer := t.answer(reply, generated)
 	committed := t.committed(reply, answer, generated)
 	t.g.deps.Fault("turn.before_append")
-	winner, err := t.commit(ctx, committed)
+	winner, err := t.commit(ctx, committed, answer.Message)
 	if err != nil {
 		return nil, err
 	}
@@ -556,12 +556,12 @@ func (t *turn) begin() {
 // the same keyed request was answered by another gateway, that it was aborted:
 // the winner is that other turn. The client's going away does not stop it: what
 // was sampled is recorded.
-func (t *turn) commit(ctx context.Context, c *event.TurnCommitted) (winner *tree.Turn, err error) {
+func (t *turn) commit(ctx context.Context, c *event.TurnCommitted, answer message.Message) (winner *tree.Turn, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.g.cfg.AppendTimeout)
 	defer cancel()
 	ev := t.g.event(t.id, t.runID, t.req.Session)
 	closed := false
-	err = t.session.Append(ctx, func(tree *tree.Tree) (*event.Event, error) {
+	err = t.session.AppendTurn(ctx, t.match, answer, func(tree *tree.Tree) (*event.Event, error) {
 		there := tree.Turn(t.id) != nil // from a try whose outcome was unknown
 		closed, winner = tree.Closed != nil && !there, nil
 		if !there {

@@ -121,7 +121,7 @@ type Chunk struct {
 	// Likeliest are as many as IDs, or none at all; see Report.Likeliest.
 	Likeliest [][]Candidate
 	// Text and Reasoning are parts of the answer's text, from engines that
-	// return no ids. Calls of tools are in Report.Message only.
+	// return no ids. Calls of tools are in Report.Calls only.
 	Text, Reasoning string
 }
 
@@ -149,8 +149,10 @@ type Report struct {
 	LogprobKind event.LogprobKind
 	Routed      *Routed
 	// Message is the answer as a message object in OpenAI's chat form, from
-	// engines that parse it themselves; nil from all others.
+	// engines that parse it themselves and give it whole; nil from all others.
 	Message []byte
+	// Calls are those of an answer whose text came in the chunks.
+	Calls []parse.Call
 	// Logprobs, if any, are those of all ids, in place of what the chunks had:
 	// some became known only afterwards. So are Likeliest.
 	Logprobs  []float32

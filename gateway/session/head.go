@@ -63,17 +63,29 @@ func (h *Head) same(other message.Head) bool {
 func (s *Session) Head(head message.Head) *Head {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := len(s.tree.Turns)
-	if n == 0 {
-		return nil
+	return s.known(head)
+}
+
+// known compares, which costs less than hashing: nearly always it is the latest
+// turn's head, and seldom are there many.
+func (s *Session) known(head message.Head) *Head {
+	if n := len(s.tree.Turns); n > 0 {
+		if h := s.heads[s.nodes[s.tree.Turns[n-1]].head]; h.same(head) {
+			return h
+		}
 	}
-	// Nearly always the latest turn's, which spares hashing it.
-	h := s.heads[s.nodes[s.tree.Turns[n-1]].head]
-	if !h.same(head) {
-		h = s.heads[head.Hash()]
+	for _, h := range s.heads {
+		if h.same(head) {
+			return h
+		}
 	}
-	if !h.same(head) {
-		return nil
+	return nil
+}
+
+// headHash is head.Hash.
+func (s *Session) headHash(head message.Head) message.Hash {
+	if h := s.known(head); h != nil {
+		return h.Hash
 	}
-	return h
+	return head.Hash()
 }

@@ -69,6 +69,9 @@ type Match struct {
 	// conversation, the answer included.
 	Head    message.Head
 	Thought bool
+
+	// hashes are those of Added that were taken.
+	hashes []message.Hash
 }
 
 // node is what the index knows of a turn.
@@ -81,7 +84,11 @@ type node struct {
 	// conversation, answer is the turn's own.
 	added  []message.Message
 	answer message.Message
-	// chains are the histories after each of added, then after the answer.
+	// hashes are those of added as far as they were known before.
+	hashes []message.Hash
+	// chains are the histories after each of added, then after the answer: as
+	// many of them as somebody has asked for. A session in which every request
+	// continues the latest turn never asks.
 	chains []message.Hash
 	// thought: there is thinking in the conversation, the answer included.
 	thought bool
@@ -90,34 +97,27 @@ type node struct {
 // count is the number of messages of the conversation, the answer included.
 func (n *node) count() int { return n.keep + len(n.added) + 1 }
 
-// add indexes a turn that has just been folded.
-func (s *Session) add(t *tree.Turn) error {
+// add indexes a turn that has just been folded. said is what its event was made
+// of, where that is known.
+func (s *Session) add(t *tree.Turn, said *said) error {
 	conv := t.Committed.GetConversation()
 	n := &node{turn: t, parent: s.nodes[t.Parent], keep: int(conv.GetKeep())}
 	copy(n.head[:], conv.GetHead())
-	for _, raw := range conv.GetMessages() {
-		m, err := message.Parse(raw)
+	if said != nil && len(said.match.Added) != len(conv.GetMessages()) {
+		said = nil
+	}
+	var err error
+	for i, raw := range conv.GetMessages() {
+		m, err := said.message(i, raw)
 		if err != nil {
 			return err
 		}
 		n.added = append(n.added, m)
 	}
-	var err error
-	if n.answer, err = message.Parse(conv.GetAnswer()); err != nil {
+	if n.answer, err = said.message(len(n.added), conv.GetAnswer()); err != nil {
 		return err
 	}
-	chain := n.head
-	if n.parent != nil {
-		chain = n.parent.chainAt(n.keep)
-	}
-	prompt := chain
-	for _, m := range n.added {
-		chain = message.Chain(chain, loose(m).Hash())
-		n.chains = append(n.chains, chain)
-		prompt = chain
-	}
-	chain = message.Chain(chain, loose(n.answer).Hash())
-	n.chains = append(n.chains, chain)
+	n.hashes = said.hashes()
 	thinks := func(m message.Message) bool { return m.Reasoning != "" }
 	n.thought = n.parent != nil && n.parent.thought || thinks(n.answer) || slices.ContainsFunc(n.added, thinks)
 
@@ -144,22 +144,97 @@ func (s *Session) add(t *tree.Turn) error {
 		s.index += len(raw)
 	}
 	s.nodes[t] = n
-	s.prompts[prompt] = append(s.prompts[prompt], n)
-	s.answers[chain] = append(s.answers[chain], n)
+	s.counts[n.count()]++
 	return nil
+}
+
+// said is what a turn's event was made of: the messages of its conversation that
+// are new, the answer last. Reading them again from the event would give the
+// same.
+type said struct {
+	match  Match
+	answer message.Message
+}
+
+// message returns the message i, which the event holds as raw.
+func (d *said) message(i int, raw []byte) (message.Message, error) {
+	if d != nil {
+		m := d.answer
+		if i < len(d.match.Added) {
+			m = d.match.Added[i]
+		}
+		if m.Durable() {
+			m.Turn = ""
+			return m, nil
+		}
+	}
+	return message.Parse(raw)
+}
+
+func (d *said) hashes() []message.Hash {
+	if d == nil {
+		return nil
+	}
+	return slices.Clone(d.match.hashes)
+}
+
+// hash is that of the message i of those added, the answer last.
+func (n *node) hash(i int) message.Hash {
+	switch {
+	case i == len(n.added):
+		return loose(n.answer).Hash()
+	case i < len(n.hashes) && n.hashes[i] != message.Hash{}:
+		return n.hashes[i]
+	}
+	return loose(n.added[i]).Hash()
 }
 
 // chainAt is the history after the first k messages of the conversation.
 func (n *node) chainAt(k int) message.Hash {
-	for {
-		switch {
-		case k > n.keep:
-			return n.chains[k-n.keep-1]
-		case n.parent == nil:
+	for k <= n.keep {
+		if n.parent == nil {
 			return n.head
 		}
 		n = n.parent
 	}
+	for i := len(n.chains); i < k-n.keep; i++ {
+		var before message.Hash
+		if i > 0 {
+			before = n.chains[i-1]
+		} else if before = n.head; n.parent != nil {
+			before = n.parent.chainAt(n.keep)
+		}
+		n.chains = append(n.chains, message.Chain(before, n.hash(i)))
+	}
+	return n.chains[k-n.keep-1]
+}
+
+// byHistory finds turns by a history of theirs.
+type byHistory struct {
+	m map[message.Hash][]*node
+	// known are the turns in it, of those of the session.
+	known int
+}
+
+// prompted returns the turns that answered a history.
+func (s *Session) prompted(history message.Hash) []*node {
+	return s.find(&s.prompts, history, func(n *node) int { return n.count() - 1 })
+}
+
+// answered returns the turns whose history, the answer included, is this one.
+func (s *Session) answered(history message.Hash) []*node {
+	return s.find(&s.answers, history, (*node).count)
+}
+
+// find brings an index up to date, in which turns stand by their history after
+// so many messages as place says, and looks up a history.
+func (s *Session) find(in *byHistory, history message.Hash, place func(*node) int) []*node {
+	for ; in.known < len(s.tree.Turns); in.known++ {
+		n := s.nodes[s.tree.Turns[in.known]]
+		at := n.chainAt(place(n))
+		in.m[at] = append(in.m[at], n)
+	}
+	return in.m[history]
 }
 
 // walk calls fn with the messages of the conversation, the answer first and
@@ -184,20 +259,37 @@ func (n *node) walk(fn func(k int, m message.Message) bool) bool {
 	return true
 }
 
+// history is a request's history. Each message is hashed at most once.
+type history struct {
+	head     message.Head
+	messages []message.Message
+	hashes   []message.Hash // of messages, zero for those that were not taken
+}
+
+func (h *history) hash(i int) message.Hash {
+	if h.hashes == nil {
+		h.hashes = make([]message.Hash, len(h.messages))
+	}
+	if h.hashes[i] == (message.Hash{}) {
+		h.hashes[i] = loose(h.messages[i]).Hash()
+	}
+	return h.hashes[i]
+}
+
 // Match finds the turn that a request continues: the one whose history, answer
 // included, is the longest beginning of the request's. known is false if the
 // request holds an answer beyond that: catching up may find its turn.
 func (s *Session) Match(c message.Conversation) (m Match, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	messages := c.Messages
-	parent, end := s.latest(c.Head, messages)
+	h := &history{head: c.Head, messages: c.Messages}
+	parent := s.latest(h)
 	if parent != nil {
 		m.Keep = parent.count()
 	} else {
-		parent, end = s.search(c.Head, messages, &m)
+		parent = s.search(h, &m)
 	}
-	m.Added = messages[m.Keep:]
+	m.Added = h.messages[m.Keep:]
 	known = !slices.ContainsFunc(m.Added, isAnswer)
 	if parent != nil {
 		m.Parent, m.Answer, m.Thought = parent.turn, parent.answer, parent.thought
@@ -206,70 +298,78 @@ func (s *Session) Match(c message.Conversation) (m Match, known bool) {
 		}
 		named := len(m.Tolerances)
 		parent.walk(func(k int, recorded message.Message) bool {
-			m.compare(recorded, messages[k])
+			m.compare(recorded, h.messages[k])
 			return true
 		})
 		slices.Sort(m.Tolerances[named:])
 	}
-	m.decide(s, c.Head, parent, end, messages, known)
+	m.decide(s, parent, h, known)
+	if h.hashes != nil {
+		m.hashes = h.hashes[m.Keep:]
+	}
 	return m, known
 }
 
 func isAnswer(m message.Message) bool { return m.Role == message.Assistant }
 
 // latest returns the turn that was committed last if the request plainly
-// continues it, and the history that the request ends in. It is what search
-// would find: comparing texts costs much less than hashing them, and a turn's
-// work should depend on what is new.
-func (s *Session) latest(head message.Head, messages []message.Message) (*node, message.Hash) {
+// continues it. It is what search would find: comparing texts costs much less
+// than hashing them, and a turn's work should depend on what is new.
+func (s *Session) latest(h *history) *node {
 	turns := s.tree.Turns
 	if len(turns) == 0 {
-		return nil, message.Hash{}
+		return nil
 	}
 	n := s.nodes[turns[len(turns)-1]]
 	k := n.count()
-	if k > len(messages) || slices.ContainsFunc(messages[k:], isAnswer) || !s.heads[n.head].same(head) {
-		return nil, message.Hash{}
+	if k > len(h.messages) || slices.ContainsFunc(h.messages[k:], isAnswer) || !s.heads[n.head].same(h.head) {
+		return nil
 	}
-	if named := messages[k-1].Turn; named != "" && named != n.turn.ID {
-		return nil, message.Hash{}
+	if named := h.messages[k-1].Turn; named != "" && named != n.turn.ID {
+		return nil
 	}
-	chain := n.chains[len(n.chains)-1]
-	if len(s.answers[chain]) > 1 || !n.walk(func(k int, recorded message.Message) bool { return alike(recorded, messages[k]) }) {
-		return nil, message.Hash{}
+	if !n.walk(func(k int, recorded message.Message) bool { return alike(recorded, h.messages[k]) }) {
+		return nil
 	}
-	for _, m := range messages[k:] {
-		chain = message.Chain(chain, loose(m).Hash())
+	// Equal turns have as many messages.
+	if s.counts[k] > 1 && len(s.answered(n.chainAt(k))) > 1 {
+		return nil
 	}
-	return n, chain
+	return n
 }
 
 // search returns the turn that the request continues, by the hashes of its
-// history, and the history that the request ends in.
-func (s *Session) search(head message.Head, messages []message.Message, m *Match) (parent *node, end message.Hash) {
-	chains := make([]message.Hash, len(messages)+1)
-	chains[0] = head.Hash()
+// history.
+func (s *Session) search(h *history, m *Match) (parent *node) {
+	last := len(h.messages) // after the last answer
+	for last > 0 && !isAnswer(h.messages[last-1]) {
+		last--
+	}
+	if last == 0 {
+		return nil
+	}
+	chains := make([]message.Hash, last+1)
+	chains[0] = s.headHash(h.head)
 	named := map[int]*node{}
-	for i, msg := range messages {
-		chains[i+1] = message.Chain(chains[i], loose(msg).Hash())
+	for i, msg := range h.messages[:last] {
+		chains[i+1] = message.Chain(chains[i], h.hash(i))
 		if n := s.named(msg, chains[i]); n != nil {
 			chains[i+1], named[i+1] = n.chainAt(n.count()), n
 		}
 	}
-	end = chains[len(messages)]
-	for i := len(messages); i > 0; i-- {
-		if !isAnswer(messages[i-1]) {
+	for i := last; i > 0; i-- {
+		if !isAnswer(h.messages[i-1]) {
 			continue
 		}
 		if parent = named[i]; parent == nil {
-			parent, m.Ambiguous = s.newest(s.answers[chains[i]])
+			parent, m.Ambiguous = s.newest(s.answered(chains[i]))
 		}
 		if parent != nil {
 			m.Keep = i
-			return parent, end
+			return parent
 		}
 	}
-	return nil, end
+	return nil
 }
 
 // named returns the turn that an answer says it was given in, if it answered
@@ -303,17 +403,28 @@ func (s *Session) newest(equal []*node) (best *node, ambiguous bool) {
 	return best, arrived > 1
 }
 
-func (m *Match) decide(s *Session, head message.Head, parent *node, end message.Hash, messages []message.Message, known bool) {
-	again := len(s.prompts[end]) > 0
+func (m *Match) decide(s *Session, parent *node, h *history, known bool) {
+	again := func() bool {
+		var end message.Hash
+		if parent != nil {
+			end = parent.chainAt(parent.count())
+		} else {
+			end = s.headHash(h.head)
+		}
+		for i := m.Keep; i < len(h.messages); i++ {
+			end = message.Chain(end, h.hash(i))
+		}
+		return len(s.prompted(end)) > 0
+	}
 	switch {
 	case parent == nil:
 		m.Decision = Root
 		switch {
 		case len(s.tree.Turns) == 0:
 			m.Reason = FirstTurn
-		case again:
+		case again():
 			m.Reason = Resample
-		case s.sameUnderOtherHead(head, messages):
+		case s.sameUnderOtherHead(h):
 			m.Reason = HeadChanged
 		case !known:
 			m.Reason = HistoryRewritten
@@ -324,7 +435,7 @@ func (m *Match) decide(s *Session, head message.Head, parent *node, end message.
 		m.Decision, m.Reason = Branch, HistoryRewritten
 	case len(parent.turn.Children) == 0:
 		m.Decision = Extend
-	case again:
+	case again():
 		m.Decision, m.Reason = Branch, Resample
 	default:
 		m.Decision, m.Reason = Branch, Rewind
@@ -333,14 +444,14 @@ func (m *Match) decide(s *Session, head message.Head, parent *node, end message.
 
 // sameUnderOtherHead reports whether a root of another head began with the same
 // first message.
-func (s *Session) sameUnderOtherHead(head message.Head, messages []message.Message) bool {
-	if len(messages) == 0 {
+func (s *Session) sameUnderOtherHead(h *history) bool {
+	if len(h.messages) == 0 {
 		return false
 	}
-	first, its := loose(messages[0]).Hash(), head.Hash()
+	head := s.headHash(h.head)
 	return slices.ContainsFunc(s.tree.Roots, func(t *tree.Turn) bool {
 		n := s.nodes[t]
-		return n != nil && len(n.added) > 0 && n.head != its && n.chains[0] == message.Chain(n.head, first)
+		return n != nil && len(n.added) > 0 && n.head != head && n.chainAt(1) == message.Chain(n.head, h.hash(0))
 	})
 }
 

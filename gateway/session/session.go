@@ -44,10 +44,11 @@ type Session struct {
 	mu       sync.Mutex // guards what follows
 	tree     *tree.Tree
 	nodes    map[*tree.Turn]*node
-	answers  map[message.Hash][]*node // by the history that ends in the answer
-	prompts  map[message.Hash][]*node // by the history that the turn answered
-	modelIDs map[string]string        // by the id that the client knows
-	again    map[string]bool          // undelivered turns that were given again here
+	answers  byHistory         // that ends in the answer
+	prompts  byHistory         // that the turn answered
+	counts   map[int]int       // how many turns there are with so many messages
+	modelIDs map[string]string // by the id that the client knows
+	again    map[string]bool   // undelivered turns that were given again here
 	heads    map[message.Hash]*Head
 	index    int // bytes of all these, about
 	damaged  error
@@ -75,8 +76,9 @@ func newSession(id string, j journal.Journal) *Session {
 		journal:  j,
 		tree:     tree.New(id),
 		nodes:    map[*tree.Turn]*node{},
-		answers:  map[message.Hash][]*node{},
-		prompts:  map[message.Hash][]*node{},
+		answers:  byHistory{m: map[message.Hash][]*node{}},
+		prompts:  byHistory{m: map[message.Hash][]*node{}},
+		counts:   map[int]int{},
 		modelIDs: map[string]string{},
 		again:    map[string]bool{},
 		heads:    map[message.Hash]*Head{},
@@ -101,7 +103,7 @@ func (s *Session) CatchUp(ctx context.Context) error {
 		}
 		s.mu.Lock()
 		if e.Tip.Count > s.tree.Tip.Count { // else an append was quicker
-			s.apply(e)
+			s.apply(e, nil)
 		}
 		s.mu.Unlock()
 	}
@@ -138,8 +140,9 @@ func (t slot) take(ctx context.Context) error {
 func (t slot) give() { <-t }
 
 // apply folds one entry. An entry that does not fold damages the session for
-// good: serving on would build on a history that nobody can rebuild.
-func (s *Session) apply(e journal.Entry) {
+// good: serving on would build on a history that nobody can rebuild. said is what
+// the entry of a turn was made of, where that is known.
+func (s *Session) apply(e journal.Entry, said *said) {
 	n := len(s.tree.Turns)
 	if err := s.tree.Apply(e); err != nil {
 		s.damaged = fmt.Errorf("%w: session %s, event %d: %w", ErrDamaged, s.id, e.Ordinal(), err)
@@ -148,7 +151,7 @@ func (s *Session) apply(e journal.Entry) {
 	for _, t := range s.tree.Turns[n:] {
 		// Serving needs no logprobs, and they are half of the bytes.
 		t.Committed.Completion.Logprobs = nil
-		if err := s.add(t); err != nil {
+		if err := s.add(t, said); err != nil {
 			s.damaged = fmt.Errorf("%w: session %s: %w", ErrDamaged, s.id, err)
 		}
 	}
@@ -210,11 +213,21 @@ func (s *Session) TakeUndelivered(body []byte) *tree.Turn {
 // The error is build's, the journal's or ctx's; in the latter case the outcome
 // is unknown until the next catch-up.
 func (s *Session) Append(ctx context.Context, build func(*tree.Tree) (*event.Event, error)) error {
+	return s.append(ctx, nil, build)
+}
+
+// AppendTurn is Append for an event of a turn, the conversation of which was made
+// of the messages that m added and of answer.
+func (s *Session) AppendTurn(ctx context.Context, m Match, answer message.Message, build func(*tree.Tree) (*event.Event, error)) error {
+	return s.append(ctx, &said{m, answer}, build)
+}
+
+func (s *Session) append(ctx context.Context, said *said, build func(*tree.Tree) (*event.Event, error)) error {
 	if err := s.appending.take(ctx); err != nil {
 		return err
 	}
 	defer s.appending.give()
-	return patiently(ctx, func() error { return s.tryAppend(ctx, build) })
+	return patiently(ctx, func() error { return s.tryAppend(ctx, said, build) })
 }
 
 // patiently runs fn until the log answers, or ctx ends.
@@ -238,7 +251,7 @@ const (
 	retryMax = 500 * time.Millisecond
 )
 
-func (s *Session) tryAppend(ctx context.Context, build func(*tree.Tree) (*event.Event, error)) error {
+func (s *Session) tryAppend(ctx context.Context, said *said, build func(*tree.Tree) (*event.Event, error)) error {
 	for {
 		s.mu.Lock()
 		ev, err := build(s.tree)
@@ -251,7 +264,7 @@ func (s *Session) tryAppend(ctx context.Context, build func(*tree.Tree) (*event.
 		next, err := s.journal.Append(ctx, tip, ev)
 		switch {
 		case err == nil:
-			return s.folded(ctx, tip, next, ev)
+			return s.folded(ctx, tip, next, ev, said)
 		case errors.Is(err, journal.ErrConflict), errors.Is(err, journal.ErrIdentity):
 			// The latter: somebody, perhaps we before a crash, said the same
 			// thing in other words. The fold knows it by its id.
@@ -267,11 +280,11 @@ func (s *Session) tryAppend(ctx context.Context, build func(*tree.Tree) (*event.
 // folded takes over an event that has just been acknowledged. If it went where
 // we thought, it is folded from memory, as a reader of the log would have it;
 // only its time is not the log's, which the next rebuild knows.
-func (s *Session) folded(ctx context.Context, tip, next journal.Tip, ev *event.Event) error {
+func (s *Session) folded(ctx context.Context, tip, next journal.Tip, ev *event.Event, said *said) error {
 	own := event.Clone(ev)
 	s.mu.Lock()
 	if s.tree.Tip == tip && next.Count == tip.Count+1 {
-		s.apply(journal.Entry{Event: own, Tip: next, Time: eventTime(ev)})
+		s.apply(journal.Entry{Event: own, Tip: next, Time: eventTime(ev)}, said)
 		defer s.mu.Unlock()
 		return s.damaged
 	}

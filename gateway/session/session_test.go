@@ -57,7 +57,18 @@ func newWorld(t *testing.T) *world {
 	ev := &event.Event{Id: "open", Session: "s", Run: "r"}
 	ev.Body = &event.Event_SessionOpened{SessionOpened: &event.SessionOpened{}}
 	require.NoError(t, w.store.Open(t.Context(), ev, false, func(*session.Session, bool) error { return nil }))
+	t.Cleanup(w.compare)
 	return w
+}
+
+// compare checks that what was folded from memory is what a reader of the log
+// has.
+func (w *world) compare() {
+	known := func(s *session.Store) (list []session.Known) {
+		_ = s.Use(context.Background(), "s", func(s *session.Session) error { list = s.Known(); return nil })
+		return list
+	}
+	require.Equal(w.t, known(session.NewStore(w.j, 1<<20, nil)), known(w.store))
 }
 
 func (w *world) use(fn func(*session.Session)) {
@@ -100,7 +111,7 @@ func (w *world) turn(c message.Conversation, answer message.Message, more ...fun
 	}
 	ev := &event.Event{Id: id, Session: "s", Body: &event.Event_TurnCommitted{TurnCommitted: committed}}
 	w.use(func(s *session.Session) {
-		require.NoError(w.t, s.Append(w.t.Context(), func(*tree.Tree) (*event.Event, error) { return ev, nil }))
+		require.NoError(w.t, s.AppendTurn(w.t.Context(), m, answer, func(*tree.Tree) (*event.Event, error) { return ev, nil }))
 	})
 	return id
 }

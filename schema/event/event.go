@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
@@ -122,9 +123,11 @@ func (e *Event) Kind() Kind {
 
 // Encode returns the body of e: the same bytes for the same event, always. It
 // sets the schema version.
-func Encode(e *Event) ([]byte, error) {
+func Encode(e *Event) ([]byte, error) { return encode(nil, e) }
+
+func encode(dst []byte, e *Event) ([]byte, error) {
 	e.Schema = Major
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(e)
+	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(dst, e)
 	if err != nil {
 		return nil, fmt.Errorf("event: encode %s: %w", e.Kind(), err)
 	}
@@ -178,6 +181,46 @@ var decoder = sync.OnceValue(func() *zstd.Decoder {
 	}
 	return d
 })
+
+// Sealed is an event as it travels.
+type Sealed struct {
+	Packed   []byte
+	Encoding Encoding
+	// Sum is the hash of the body.
+	Sum Hash
+}
+
+// Seal encodes e, as Encode and Pack do, without the memory for what does not
+// travel.
+func Seal(e *Event) (Sealed, error) {
+	s := scratches.Get().(*scratch)
+	defer s.giveBack()
+	var err error
+	if s.body, err = encode(s.body[:0], e); err != nil {
+		return Sealed{}, err
+	}
+	out := Sealed{Packed: s.body, Sum: Sum(s.body)}
+	if len(s.body) > CompressAbove {
+		s.packed = coder().EncodeAll(s.body, s.packed[:0])
+		out.Packed, out.Encoding = s.packed, Zstd
+	}
+	out.Packed = slices.Clone(out.Packed)
+	return out, nil
+}
+
+// scratch is memory that events are encoded in, one after the other.
+type scratch struct{ body, packed []byte }
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// scratchLimit is what a scratch may have grown to and still be kept, in bytes.
+const scratchLimit = 2 << 20
+
+func (s *scratch) giveBack() {
+	if cap(s.body)+cap(s.packed) <= scratchLimit {
+		scratches.Put(s)
+	}
+}
 
 // Pack returns what travels for a body, and how it is encoded.
 func Pack(body []byte) ([]byte, Encoding) {

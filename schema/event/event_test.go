@@ -3,6 +3,7 @@ package event_test
 import (
 	"bytes"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -55,6 +56,37 @@ func TestPackedBodiesComeBack(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, body, got)
 	}
+}
+
+func TestASealedEventIsItsPackedBody(t *testing.T) {
+	large := sample(event.KindTurnCommitted)
+	large.GetTurnCommitted().Completion.Text = strings.Repeat("many words and ", 10_000)
+	for _, e := range []*event.Event{sample(event.KindTurnCommitted), large, sample(event.KindSessionOpened)} {
+		body, err := event.Encode(e)
+		require.NoError(t, err)
+		packed, encoding := event.Pack(body)
+		first, err := event.Seal(e)
+		require.NoError(t, err)
+		require.Equal(t, event.Sealed{Packed: packed, Encoding: encoding, Sum: event.Sum(body)}, first)
+		_, err = event.Seal(large) // in the same memory
+		require.NoError(t, err)
+		require.Equal(t, packed, first.Packed)
+	}
+	// What does not travel costs no memory.
+	require.Less(t, bytesPerRun(func() { _, _ = event.Seal(large) }), 100<<10)
+}
+
+// bytesPerRun is about what f allocates, in bytes.
+func bytesPerRun(f func()) int {
+	const runs = 20
+	var before, after runtime.MemStats
+	f()
+	runtime.ReadMemStats(&before)
+	for range runs {
+		f()
+	}
+	runtime.ReadMemStats(&after)
+	return int(after.TotalAlloc-before.TotalAlloc) / runs
 }
 
 func TestABombDoesNotUnpack(t *testing.T) {

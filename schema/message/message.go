@@ -10,7 +10,10 @@
 // agree.
 package message
 
-import "slices"
+import (
+	"slices"
+	"unicode/utf8"
+)
 
 // Role is who speaks.
 type Role string
@@ -140,6 +143,26 @@ func Split(messages []Message, tools []Definition) Conversation {
 // All returns the messages of the conversation as one list, the head's first.
 func (c Conversation) All() []Message {
 	return slices.Concat(c.Head.System, c.Messages)
+}
+
+// Durable reports whether Parse surely gives m again, all but Turn, from what
+// AppendJSON makes of it. It says no of messages with parts or extra members,
+// which are the client's bytes.
+func (m Message) Durable() bool {
+	switch m.Role {
+	case System, Developer, User, Assistant, Tool:
+	default:
+		return false
+	}
+	plain := m.Content.Form == Text || m.Content.Form == Null && m.Content.Text == ""
+	if !plain || m.Content.Parts != nil || m.Extra != nil || m.Calls != nil && len(m.Calls) == 0 {
+		return false
+	}
+	valid := utf8.ValidString(m.Content.Text) && utf8.ValidString(m.Reasoning) && utf8.ValidString(m.CallID) && utf8.ValidString(m.Name)
+	for _, c := range m.Calls {
+		valid = valid && utf8.ValidString(c.ID) && utf8.ValidString(c.ModelID) && utf8.ValidString(c.Name) && utf8.ValidString(c.Arguments)
+	}
+	return valid
 }
 
 // String returns the text of the content: the text itself, or the text parts

@@ -206,6 +206,31 @@ func TestWhatIsNoMessageIsMalformed(t *testing.T) {
 	}
 }
 
+func TestADurableMessageIsReadAsItWasWritten(t *testing.T) {
+	durable := 0
+	for _, raw := range messages {
+		m := parse(t, raw)
+		if m.Durable() {
+			durable++
+			require.Equal(t, m, parse(t, string(m.AppendJSON(nil))))
+		}
+	}
+	require.Greater(t, durable, len(messages)/2)
+	text := message.TextContent("a")
+	for name, m := range map[string]message.Message{
+		"no role":           {Content: text},
+		"a list":            {Role: message.User, Content: message.Content{Form: message.List}},
+		"members besides":   {Role: message.User, Content: text, Extra: []byte("{}")},
+		"text of null":      {Role: message.User, Content: message.Content{Text: "a"}},
+		"no calls":          {Role: message.Assistant, Content: text, Calls: []message.Call{}},
+		"bytes":             {Role: message.User, Content: message.TextContent("\xff")},
+		"bytes in thinking": {Role: message.Assistant, Content: text, Reasoning: "\xff"},
+		"bytes in a call":   {Role: message.Assistant, Content: text, Calls: []message.Call{{ID: "a", Name: "b", Arguments: "\xff"}}},
+	} {
+		require.False(t, m.Durable(), name)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, m := range messages {
 		f.Add([]byte(m))
@@ -221,6 +246,9 @@ func FuzzParse(f *testing.F) {
 		require.NoError(t, err, "%s", first)
 		require.Equal(t, string(first), string(again.AppendJSON(nil)), "one message has one encoding")
 		require.Equal(t, m.Hash(), again.Hash())
+		if m.Durable() {
+			require.Equal(t, m, again)
+		}
 
 		list, err := message.ParseList(message.AppendList(nil, []message.Message{m, m}))
 		require.NoError(t, err)

@@ -9,10 +9,9 @@ package rawjson
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"iter"
-	"strconv"
-	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -96,11 +95,11 @@ func value(b []byte, i, depth int) (int, error) {
 		}
 		return composite(b, i, depth)
 	case c == 't':
-		return word(b, i, "true")
+		return literal(b, i, "true")
 	case c == 'f':
-		return word(b, i, "false")
+		return literal(b, i, "false")
 	case c == 'n':
-		return word(b, i, "null")
+		return literal(b, i, "null")
 	case c == '-', '0' <= c && c <= '9':
 		return number(b, i)
 	}
@@ -143,12 +142,15 @@ func composite(b []byte, i, depth int) (int, error) {
 }
 
 func str(b []byte, i int) (int, error) {
+	plain := 0
 	for i++; i < len(b); i++ {
-		c := b[i]
-		if plain[c] {
+		switch c := b[i]; {
+		case escapes[c] == 0:
+			// Where one escape is the next is often near.
+			if plain++; plain == word {
+				i, plain = skipPlain(b, i+1)-1, 0
+			}
 			continue
-		}
-		switch {
 		case c == '"':
 			return i + 1, nil
 		case c == '\\':
@@ -167,26 +169,30 @@ func str(b []byte, i int) (int, error) {
 			default:
 				return i, &SyntaxError{i, "an escape"}
 			}
-		case c < 0x20:
+		default:
 			return i, &SyntaxError{i, "no control character in a string"}
 		}
+		plain = 0
 	}
 	return i, &SyntaxError{i, "the end of the string"}
 }
 
-// plain are the bytes that stand for themselves in a string.
-var plain = func() (t [256]bool) {
-	for c := range t {
-		t[c] = c >= 0x20 && c != '"' && c != '\\'
+// skipPlain returns a place from i on, up to which all bytes stand for themselves
+// in a string.
+func skipPlain(b []byte, i int) int {
+	for ; len(b)-i >= word; i += word {
+		if found := special(binary.LittleEndian.Uint64(b[i:])); found != 0 {
+			return i + first(found)
+		}
 	}
-	return t
-}()
+	return i
+}
 
 func hex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-func word(b []byte, i int, w string) (int, error) {
+func literal(b []byte, i int, w string) (int, error) {
 	if !bytes.HasPrefix(b[i:], []byte(w)) {
 		return i, &SyntaxError{i, w}
 	}
@@ -381,108 +387,6 @@ func Get(raw []byte, key string) (value []byte, ok bool) {
 		}
 	}
 	return value, ok
-}
-
-// Text decodes a string value. A lone surrogate and an invalid byte become
-// U+FFFD, as in encoding/json. Anything but a string gives "".
-func Text(raw []byte) string {
-	raw = bytes.TrimSpace(raw)
-	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
-		return ""
-	}
-	raw = raw[1 : len(raw)-1]
-	if bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
-		return string(raw)
-	}
-	out := make([]byte, 0, len(raw))
-	for i := 0; i < len(raw); {
-		if raw[i] != '\\' {
-			r, n := utf8.DecodeRune(raw[i:])
-			out, i = utf8.AppendRune(out, r), i+n
-			continue
-		}
-		if i+1 >= len(raw) {
-			break
-		}
-		switch c := raw[i+1]; c {
-		case 'b':
-			out = append(out, '\b')
-		case 'f':
-			out = append(out, '\f')
-		case 'n':
-			out = append(out, '\n')
-		case 'r':
-			out = append(out, '\r')
-		case 't':
-			out = append(out, '\t')
-		case 'u':
-			r := unit(raw[i:])
-			if utf16.IsSurrogate(r) {
-				if pair := utf16.DecodeRune(r, unit(raw[min(i+6, len(raw)):])); pair != utf8.RuneError {
-					r, i = pair, i+6
-				} else {
-					r = utf8.RuneError
-				}
-			}
-			out, i = utf8.AppendRune(out, r), i+4
-		default:
-			out = append(out, c)
-		}
-		i += 2
-	}
-	return string(out)
-}
-
-// unit decodes \uXXXX at the start of b, or returns -1.
-func unit(b []byte) rune {
-	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
-		return -1
-	}
-	n, err := strconv.ParseUint(string(b[2:6]), 16, 32)
-	if err != nil {
-		return -1
-	}
-	return rune(n)
-}
-
-// AppendText appends s as a JSON string: control characters, quotes and
-// backslashes escaped, everything else as it is, an invalid byte as U+FFFD.
-func AppendText(dst []byte, s string) []byte {
-	const digits = "0123456789abcdef"
-	dst = append(dst, '"')
-	start := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= utf8.RuneSelf {
-			r, n := utf8.DecodeRuneInString(s[i:])
-			if r == utf8.RuneError && n == 1 {
-				dst = append(append(dst, s[start:i]...), "\ufffd"...)
-				start = i + 1
-			}
-			i += n
-			continue
-		}
-		if c >= 0x20 && c != '"' && c != '\\' {
-			i++
-			continue
-		}
-		dst = append(dst, s[start:i]...)
-		switch c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\n':
-			dst = append(dst, '\\', 'n')
-		case '\r':
-			dst = append(dst, '\\', 'r')
-		case '\t':
-			dst = append(dst, '\\', 't')
-		default:
-			dst = append(dst, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
-		}
-		i++
-		start = i
-	}
-	return append(append(dst, s[start:]...), '"')
 }
 
 // Set is one change that Splice makes. A nil value removes the key.

@@ -3,6 +3,7 @@ package rawjson_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -147,4 +148,59 @@ func TestAKeyIsFoundHoweverItIsSpelled(t *testing.T) {
 	}
 	_, ok := rawjson.Get([]byte(`{"rol":1,"roles":2,"\"role":3}`), "role")
 	require.False(t, ok)
+}
+
+// Texts are read and written a word at a time: what is found must not depend on
+// where in a word it stands.
+func TestEveryByteAtEveryPlaceIsSpelledAndReadAlike(t *testing.T) {
+	spelled := map[byte]string{'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`}
+	for c := range 0x20 {
+		if spelled[byte(c)] == "" {
+			spelled[byte(c)] = fmt.Sprintf(`\u%04x`, c)
+		}
+	}
+	for c := range 0x100 {
+		one := spelled[byte(c)]
+		switch {
+		case c >= 0x80:
+			one = "\ufffd"
+		case one == "":
+			one = string(rune(c))
+		}
+		for before := range 18 {
+			for after := range 10 {
+				text := strings.Repeat("a", before) + string([]byte{byte(c)}) + strings.Repeat("é", after)
+				want := `"` + strings.Repeat("a", before) + one + strings.Repeat("é", after) + `"`
+				got := rawjson.AppendText([]byte("x"), text)
+				require.Equal(t, "x"+want, string(got))
+				got = got[1:]
+				require.NoError(t, rawjson.Valid(got))
+				var back string
+				require.NoError(t, json.Unmarshal(got, &back))
+				require.Equal(t, back, rawjson.Text(got))
+
+				raw := []byte(`"` + text + `"`) // as it is
+				require.Equal(t, json.Valid(raw), rawjson.Valid(raw) == nil, "%q", raw)
+				if c != '"' && c != '\\' && c >= 0x20 {
+					require.NoError(t, json.Unmarshal(raw, &back))
+					require.Equal(t, back, rawjson.Text(raw))
+				}
+			}
+		}
+	}
+	all := strings.Repeat("\x00\x1f\"\\\u00e9\U0001f600ab", 100)
+	var back string
+	require.NoError(t, json.Unmarshal(rawjson.AppendText(nil, all), &back))
+	require.Equal(t, all, back)
+	require.Equal(t, all, rawjson.Text(rawjson.AppendText(nil, all)))
+}
+
+func TestATextCostsOneAllocationToWriteAndOneToRead(t *testing.T) {
+	plain := strings.Repeat("The quick brown fox. ", 3000)
+	for _, text := range []string{plain, strings.ReplaceAll(plain, "fox. ", "fox.\n")} {
+		raw := rawjson.AppendText(nil, text)
+		require.LessOrEqual(t, testing.AllocsPerRun(10, func() { rawjson.AppendText(nil, text) }), 1.0)
+		require.LessOrEqual(t, testing.AllocsPerRun(10, func() { rawjson.Text(raw) }), 1.0)
+		require.Zero(t, testing.AllocsPerRun(10, func() { _ = rawjson.Valid(raw) }))
+	}
 }

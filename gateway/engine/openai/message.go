@@ -3,18 +3,20 @@ package openai
 import (
 	"fmt"
 
+	"turnlog.dev/gateway/engine"
 	"turnlog.dev/gateway/engine/wire"
 	"turnlog.dev/schema/rawjson"
+	"turnlog.dev/tokenizer/parse"
 )
 
 // maxCalls bounds the index of a call in a stream.
 const maxCalls = 1024
 
-// assembly joins the deltas of a stream to one message.
+// assembly reads the deltas of a stream. Texts go on as they come; calls come in
+// parts and are whole in the end.
 type assembly struct {
-	content, reasoning, refusal []byte
-	said                        bool // content was a string, if an empty one
-	calls                       []call
+	spoke bool // there was a text
+	calls []call
 }
 
 type call struct {
@@ -22,38 +24,36 @@ type call struct {
 	arguments []byte
 }
 
-// add takes a delta, or a whole message, and returns its text and reasoning.
-func (m *assembly) add(raw []byte) (text, reasoning string, err error) {
+// add takes a delta, or a whole message, and returns its texts. A refusal is
+// what the engine says instead of content.
+func (m *assembly) add(raw []byte) (c engine.Chunk, err error) {
 	for k, v := range rawjson.Members(raw) {
 		if rawjson.KindOf(v) == rawjson.Null {
 			continue
 		}
 		switch k {
-		case "content":
+		case "content", "refusal":
 			if rawjson.KindOf(v) != rawjson.String {
-				return "", "", fmt.Errorf("content is %s, not a string", rawjson.KindOf(v))
+				return c, fmt.Errorf("%s is %s, not a string", k, rawjson.KindOf(v))
 			}
-			text, m.said = rawjson.Text(v), true
-			m.content = append(m.content, text...)
+			c.Text += rawjson.Text(v)
+			m.spoke = m.spoke || c.Text != ""
 		case "reasoning_content", "reasoning":
 			// Some servers send the same under both names.
-			if reasoning == "" {
-				reasoning = rawjson.Text(v)
-				m.reasoning = append(m.reasoning, reasoning...)
+			if c.Reasoning == "" {
+				c.Reasoning = rawjson.Text(v)
 			}
-		case "refusal":
-			m.refusal = append(m.refusal, rawjson.Text(v)...)
 		case "tool_calls":
 			at := 0
-			for c := range rawjson.Elements(v) {
-				if err := m.call(c, at); err != nil {
-					return "", "", err
+			for part := range rawjson.Elements(v) {
+				if err := m.call(part, at); err != nil {
+					return c, err
 				}
 				at++
 			}
 		}
 	}
-	return text, reasoning, nil
+	return c, nil
 }
 
 // call takes a part of a call. One without an index stands at its place in the
@@ -89,38 +89,13 @@ func (m *assembly) call(raw []byte, at int) error {
 	return nil
 }
 
-func (m *assembly) empty() bool {
-	return len(m.content) == 0 && len(m.calls) == 0 && len(m.refusal) == 0
-}
+// empty reports whether there was neither a text nor a call.
+func (m *assembly) empty() bool { return !m.spoke && len(m.calls) == 0 }
 
-// json is the message in OpenAI's form.
-func (m *assembly) json() []byte {
-	o := wire.NewObject(nil)
-	o.Text("role", "assistant")
-	if m.said && (len(m.content) > 0 || len(m.calls) == 0) {
-		o.Raw("content", rawjson.AppendText(nil, string(m.content)))
-	} else {
-		o.Raw("content", []byte("null"))
+// whole are the calls of the answer.
+func (m *assembly) whole() (list []parse.Call) {
+	for _, c := range m.calls {
+		list = append(list, parse.Call{ModelID: c.id, Name: c.name, Arguments: string(c.arguments)})
 	}
-	o.Text("reasoning_content", string(m.reasoning))
-	o.Text("refusal", string(m.refusal))
-	if len(m.calls) == 0 {
-		return o.End()
-	}
-	list := []byte{'['}
-	for i, c := range m.calls {
-		if i > 0 {
-			list = append(list, ',')
-		}
-		one := wire.NewObject(list)
-		one.Text("id", c.id)
-		one.Text("type", "function")
-		one.Object("function", func(o *wire.Object) {
-			o.Text("name", c.name)
-			o.Raw("arguments", rawjson.AppendText(nil, string(c.arguments)))
-		})
-		list = one.End()
-	}
-	o.Raw("tool_calls", append(list, ']'))
-	return o.End()
+	return list
 }

@@ -208,11 +208,10 @@ func (a *answer) choice(raw []byte, part string) error {
 	for k, v := range rawjson.Members(raw) {
 		switch k {
 		case part:
-			text, reasoning, err := a.message.add(v)
-			if err != nil {
+			var err error
+			if c, err = a.message.add(v); err != nil {
 				return wire.Broken("%s: %v", part, err)
 			}
-			c.Text, c.Reasoning = text, reasoning
 		case "finish_reason":
 			finish = rawjson.Text(v)
 		case "token_ids":
@@ -247,7 +246,7 @@ func (a *answer) choice(raw []byte, part string) error {
 	return nil
 }
 
-// end takes the ids where they are all there, and the message.
+// end takes the ids where they are all there, and the calls.
 func (a *answer) end() error {
 	completion := -1
 	for k, v := range rawjson.Members(a.usage) {
@@ -277,7 +276,7 @@ func (a *answer) end() error {
 			return err
 		}
 	}
-	a.Report.Message = a.message.json()
+	a.Report.Calls = a.message.whole()
 	return nil
 }
 

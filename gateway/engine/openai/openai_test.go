@@ -16,6 +16,7 @@ import (
 	"turnlog.dev/gateway/engine/wire"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/tokenizer/demo"
+	"turnlog.dev/tokenizer/parse"
 )
 
 func start(t *testing.T, cfg mock.Config) (*mock.Server, *openai.Engine) {
@@ -53,7 +54,7 @@ func (g *got) emit(c engine.Chunk) error {
 	return nil
 }
 
-func TestTextIsStreamedAndTheMessageIsWhole(t *testing.T) {
+func TestTextIsStreamedAndCallsComeWhole(t *testing.T) {
 	const text = "<think>\nHm, naïve 世界.\n</think>\n\nI will look at it.\n<tool_call>\n{\"name\": \"look\", \"arguments\": {\"at\": 1}}\n</tool_call>\n<tool_call>\n{\"name\": \"b\", \"arguments\": {}}\n</tool_call>"
 	m, e := start(t, mock.Config{Script: mock.Always(mock.Say(text)), NonCanonical: 0.2})
 	var g got
@@ -65,9 +66,11 @@ func TestTextIsStreamedAndTheMessageIsWhole(t *testing.T) {
 	require.Equal(t, "stop", report.FinishReason)
 	require.Equal(t, event.PromptProof_PROMPT_PROOF_NONE, report.Proof)
 	require.Equal(t, len(m.Journal().All()[0].Prompt), report.PromptTokens)
-	require.JSONEq(t, `{"role":"assistant","content":"I will look at it.","reasoning_content":"Hm, naïve 世界.","tool_calls":[
-		{"id":"call_0","type":"function","function":{"name":"look","arguments":"{\"at\": 1}"}},
-		{"id":"call_1","type":"function","function":{"name":"b","arguments":"{}"}}]}`, string(report.Message))
+	require.Equal(t, "Hm, naïve 世界.", g.reasoning.String())
+	require.Equal(t, []parse.Call{
+		{ModelID: "call_0", Name: "look", Arguments: `{"at": 1}`}, {ModelID: "call_1", Name: "b", Arguments: "{}"},
+	}, report.Calls)
+	require.Nil(t, report.Message)
 }
 
 func TestIDsAndLogprobsAreKeptWhereTheServerReturnsAllOfThem(t *testing.T) {
@@ -120,11 +123,12 @@ func TestOnlyWhatIsOursIsReplacedInTheRequest(t *testing.T) {
 	req.Text = []byte(`{"model":"asked", "messages": [ {"role":"user","content":"x", "extra": 1.50} ], "stream":false,"n":4,"temperature":1,"max_tokens":3,"tools":[{"b":1,"a":2}],"user":"u"}`)
 	req.Sampling.Temperature = &half
 	req.Grammar = &engine.Grammar{Kind: "json_schema", Value: `{"type":"object"}`}
-	report, err := e.Generate(t.Context(), req, (&got{}).emit)
+	var g got
+	report, err := e.Generate(t.Context(), req, g.emit)
 	require.NoError(t, err)
 	require.Equal(t, "Bearer upstream", key)
 	require.Equal(t, "length", report.FinishReason)
-	require.JSONEq(t, `{"role":"assistant","content":"whole"}`, string(report.Message))
+	require.Equal(t, "whole", g.text.String())
 	require.Contains(t, asked, `"messages": [ {"role":"user","content":"x", "extra": 1.50} ]`, "byte for byte")
 	require.JSONEq(t, `{"model":"there","messages":[{"role":"user","content":"x","extra":1.50}],"tools":[{"b":1,"a":2}],"stream":true,"stream_options":{"include_usage":true},
 		"max_completion_tokens":500,"temperature":0.5,"response_format":{"type":"json_schema","json_schema":{"name":"answer","schema":{"type":"object"}}}}`, asked)
@@ -152,23 +156,25 @@ func TestAStreamOfCallsIsJoinedAndOneThatMakesNoSenseIsBroken(t *testing.T) {
 		return `data: {"choices":[{"index":0,"delta":` + delta + `,"finish_reason":` + finish + "}]}\n\n"
 	}
 	for name, c := range map[string]struct {
-		stream, message string
+		stream string
+		want   *parse.Reply // nil is an answer that is broken
 	}{
 		"parts": {
 			event(`{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":""}}]}`, "null") +
 				event(`{"tool_calls":[{"index":0,"function":{"arguments":"{\"x\":"}}]}`, "null") +
 				event(`{"tool_calls":[{"index":0,"function":{"arguments":"1}"}},{"index":1,"id":"b","function":{"name":"g","arguments":"{}"}}]}`, "null") +
 				event(`{}`, `"tool_calls"`),
-			`{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}},{"id":"b","type":"function","function":{"name":"g","arguments":"{}"}}]}`,
+			&parse.Reply{Calls: []parse.Call{{ModelID: "a", Name: "f", Arguments: `{"x":1}`}, {ModelID: "b", Name: "g", Arguments: "{}"}}},
 		},
-		"reasoning under both names": {event(`{"reasoning":"r","reasoning_content":"r"}`, "null") + event(`{"content":"c"}`, `"stop"`), `{"role":"assistant","content":"c","reasoning_content":"r"}`},
-		"a refusal":                  {event(`{"refusal":"no"}`, `"content_filter"`), `{"role":"assistant","content":null,"refusal":"no"}`},
-		"a gap in the calls":         {event(`{"tool_calls":[{"index":3,"function":{"name":"f"}}]}`, `"stop"`), ""},
-		"an index that is none":      {event(`{"tool_calls":[{"index":-1,"function":{"name":"f"}}]}`, `"stop"`), ""},
-		"content that is no text":    {event(`{"content":[{"type":"text"}]}`, `"stop"`), ""},
-		"nothing":                    {event(`{}`, `"stop"`), ""},
-		"another reason":             {event(`{"content":"x"}`, `"tired"`), ""},
-		"a second choice":            {`data: {"choices":[{"index":1,"delta":{"content":"x"},"finish_reason":"stop"}]}` + "\n\n", ""},
+		"reasoning under both names": {event(`{"reasoning":"r","reasoning_content":"r"}`, "null") + event(`{"content":"c"}`, `"stop"`), &parse.Reply{Content: "c", Reasoning: "r"}},
+		"a refusal":                  {event(`{"content":null,"refusal":"no"}`, `"content_filter"`), &parse.Reply{Content: "no"}},
+		"a gap in the calls":         {event(`{"tool_calls":[{"index":3,"function":{"name":"f"}}]}`, `"stop"`), nil},
+		"an index that is none":      {event(`{"tool_calls":[{"index":-1,"function":{"name":"f"}}]}`, `"stop"`), nil},
+		"content that is no text":    {event(`{"content":[{"type":"text"}]}`, `"stop"`), nil},
+		"nothing":                    {event(`{}`, `"stop"`), nil},
+		"only thinking":              {event(`{"reasoning":"r"}`, `"stop"`), nil},
+		"another reason":             {event(`{"content":"x"}`, `"tired"`), nil},
+		"a second choice":            {`data: {"choices":[{"index":1,"delta":{"content":"x"},"finish_reason":"stop"}]}` + "\n\n", nil},
 	} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
@@ -176,12 +182,13 @@ func TestAStreamOfCallsIsJoinedAndOneThatMakesNoSenseIsBroken(t *testing.T) {
 		}))
 		e, err := openai.New(openai.Config{Config: wire.Config{URL: srv.URL}})
 		require.NoError(t, err)
-		report, err := e.Generate(t.Context(), request(), (&got{}).emit)
-		if c.message == "" {
+		var g got
+		report, err := e.Generate(t.Context(), request(), g.emit)
+		if c.want == nil {
 			require.Equal(t, engine.Broken, engine.ClassOf(err), name)
 		} else {
 			require.NoError(t, err, name)
-			require.JSONEq(t, c.message, string(report.Message), name)
+			require.Equal(t, *c.want, parse.Reply{Content: g.text.String(), Reasoning: g.reasoning.String(), Calls: report.Calls}, name)
 		}
 		srv.Close()
 	}

@@ -54,7 +54,7 @@ func (t *Tally) EmitUnscored(c engine.Chunk) error {
 			return Broken("the logprob of token %d is %g, above 0: does the server return logits?", t.Tokens+i, f)
 		}
 	}
-	if len(c.IDs) == 0 && c.Text == "" {
+	if len(c.IDs) == 0 && c.Text == "" && c.Reasoning == "" {
 		return nil
 	}
 	if t.Report.FirstToken.IsZero() {

@@ -80,17 +80,15 @@ func (l *Log) Append(ctx context.Context, tip journal.Tip, ev *event.Event) (jou
 // pack returns the message of an event, the hash of its body, and the bytes that
 // it takes on its way.
 func (l *Log) pack(partition int, tip journal.Tip, ev *event.Event) (*nats.Msg, event.Hash, int64, error) {
-	body, err := event.Encode(ev)
+	sealed, err := event.Seal(ev)
 	if err != nil {
 		return nil, event.Hash{}, 0, fmt.Errorf("journal: append: %w", err)
 	}
-	packed, enc := event.Pack(body)
-	size := len(packed) + headerRoom + len(ev.Session) + len(ev.Id)
+	size := len(sealed.Packed) + headerRoom + len(ev.Session) + len(ev.Id)
 	if size > l.cfg.MaxEvent {
 		return nil, event.Hash{}, 0, fmt.Errorf("%w: %d bytes packed, the limit is %d", journal.ErrTooLarge, size, l.cfg.MaxEvent)
 	}
-	sum := event.Sum(body)
-	return newMessage(l.cfg.subject(ev.Session, partition), tip, ev, sum, packed, enc), sum, int64(size), nil
+	return newMessage(l.cfg.subject(ev.Session, partition), tip, ev, sealed), sealed.Sum, int64(size), nil
 }
 
 // appending is one event on its way: the same message however often it is sent.

@@ -26,19 +26,19 @@ const (
 // idPrefix begins the message id of an event, whatever its body is.
 func idPrefix(session, id string) string { return session + ":" + id + ":" }
 
-func newMessage(subject string, tip journal.Tip, ev *event.Event, body event.Hash, packed []byte, enc event.Encoding) *nats.Msg {
+func newMessage(subject string, tip journal.Tip, ev *event.Event, sealed event.Sealed) *nats.Msg {
 	header := nats.Header{
-		headerID:     {idPrefix(ev.Session, ev.Id) + body.String()[:16]},
+		headerID:     {idPrefix(ev.Session, ev.Id) + sealed.Sum.String()[:16]},
 		headerExpect: {strconv.FormatUint(tip.Position, 10)},
 		headerKind:   {string(ev.Kind())},
 		headerSchema: {strconv.Itoa(event.Major)},
 		headerCount:  {strconv.FormatUint(tip.Count+1, 10)},
 		headerPrev:   {tip.Chain.String()},
 	}
-	if enc != event.Plain {
-		header[headerEnc] = []string{string(enc)}
+	if sealed.Encoding != event.Plain {
+		header[headerEnc] = []string{string(sealed.Encoding)}
 	}
-	return &nats.Msg{Subject: subject, Header: header, Data: packed}
+	return &nats.Msg{Subject: subject, Header: header, Data: sealed.Packed}
 }
 
 // message is an event as the server holds it.
