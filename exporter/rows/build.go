@@ -93,17 +93,11 @@ func (b *builder) branch(branch *event.BranchSealed) error {
 // tokens is an upper bound of the length of a branch.
 func (b *builder) tokens(branch *event.BranchSealed) (n int) {
 	for _, id := range branch.Turns {
-		n += event.Count(b.turns[id].ids())
+		if t := b.turns[id]; t != nil {
+			n += t.Len
+		}
 	}
 	return n
-}
-
-// ids are the new ids of a turn that may be missing.
-func (t *turn) ids() []byte {
-	if t == nil {
-		return nil
-	}
-	return t.Ids
 }
 
 // emit adds the row of a sequence, which it keeps, and reports whether its

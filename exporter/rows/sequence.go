@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-
-	"turnlog.dev/schema/event"
 )
 
 // sequence is the ids along a branch so far.
@@ -39,7 +37,7 @@ func (q *sequence) grow(n int) {
 // add appends the new ids of a turn.
 func (q *sequence) add(t *turn, train bool) error {
 	base := len(q.ids)
-	q.ids = event.Ints(q.ids, t.Ids)
+	q.ids = t.AppendInt32IDs(q.ids)
 	for _, id := range q.ids[base:] {
 		if id < 0 {
 			return fmt.Errorf("%w: turn %s: id %d is above int32", ErrMalformed, t.Turn, uint32(id))

@@ -202,7 +202,7 @@ func (s *spans) appendBranch(dst []byte, b *event.BranchSealed) []byte {
 	for _, id := range b.GetTurns() {
 		t := s.turns[id]
 		keep := int(t.GetKeep())
-		ids = event.IDs(cut(ids, keep), t.GetIds())
+		ids = t.AppendIDs(cut(ids, keep))
 		mask = t.AppendMask(cut(mask, keep))
 		versions = t.AppendVersions(cut(versions, keep))
 		logprobs = t.AppendLogprobs(cut(logprobs, keep))

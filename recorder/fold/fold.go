@@ -199,7 +199,7 @@ func (s *State) Adopt(e journal.Entry, recorded *event.TrajectoryUpdate) error {
 			if err != nil {
 				return fmt.Errorf("%w: turn %s: %w", ErrDisagree, n.ID, err)
 			}
-			s.keep(n, spans.TurnSpans)
+			s.keep(n, spans)
 		case *event.Output_TurnLost:
 			s.lost[o.TurnLost.GetReason()] += o.TurnLost.GetIds()
 		case *event.Output_SessionSealed:

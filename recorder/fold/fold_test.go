@@ -40,7 +40,7 @@ func TestATurnBecomesSpansOfItsOwnIDs(t *testing.T) {
 
 	require.Equal(t, "a", spans.GetParent())
 	require.Equal(t, uint32(7), spans.GetKeep())
-	require.Equal(t, []uint32{8, 9, 10}, event.IDs(nil, spans.GetIds()))
+	require.Equal(t, []uint32{8, 9, 10}, spans.AppendIDs(nil))
 	require.Equal(t, []int8{0, 0, 1}, spans.AppendMask(nil))
 	require.Equal(t, []float32{0, 0, -1. / 16}, spans.AppendLogprobs(nil))
 	require.Equal(t, []int32{-1, -1, 7}, spans.AppendVersions(nil))
@@ -109,7 +109,7 @@ func TestAPromptThatDoesNotContinueItsParentIsBrokenButReadable(t *testing.T) {
 	require.Equal(t, event.Grade_GRADE_X, spans.GetGrade())
 	require.Equal(t, []string{"parent_ids_mismatch"}, spans.GetGradeReasons())
 	require.Zero(t, spans.GetKeep())
-	require.Equal(t, []uint32{1, 2, 3, 4, 5, 6, 99, 8, 10}, event.IDs(nil, spans.GetIds()))
+	require.Equal(t, []uint32{1, 2, 3, 4, 5, 6, 99, 8, 10}, spans.AppendIDs(nil))
 }
 
 func TestAnotherTokenizerCannotContinueATurn(t *testing.T) {
@@ -289,7 +289,7 @@ func TestAnEndTokenThatTheNextMessageBeginsWithDoesNotBreakTheSequence(t *testin
 	s.Close("completed")
 	v := viewOf(run(t, fold.DefaultPolicy(), sessiontest.Entries(s.Events)))
 	require.Equal(t, uint32(7), v.spans["b"].GetKeep(), "7 was sampled, and stands where it was sampled")
-	require.Equal(t, []uint32{8, 10}, event.IDs(nil, v.spans["b"].GetIds()))
+	require.Equal(t, []uint32{8, 10}, v.spans["b"].AppendIDs(nil))
 	require.Equal(t, []uint32{1, 2, 3, 4, 5, 6, 7, 8, 10}, v.ids("b"))
 	require.Equal(t, uint32(5), v.spans["c"].GetKeep(), "only one of two is there again")
 	require.Equal(t, []uint32{1, 2, 3, 4, 5, 6, 8, 9, 10}, v.ids("c"))
@@ -446,7 +446,7 @@ func TestATurnStoredUponASiblingIsContextWhereTheSiblingSampled(t *testing.T) {
 		c.Generation.PromptTokens = 10
 	}})
 	spans := spansOf(t, fold.DefaultPolicy(), fold.Aids{}, s)["c"]
-	require.Equal(t, []uint32{1, 2, 3, 4, 5, 6, 7, 8, 20, 22, 30}, event.IDs(nil, spans.GetIds()))
+	require.Equal(t, []uint32{1, 2, 3, 4, 5, 6, 7, 8, 20, 22, 30}, spans.AppendIDs(nil))
 	require.Equal(t, []int8{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, spans.AppendMask(nil))
 	sampled := slices.IndexFunc(spans.GetSpans(), func(p *event.Span) bool { return p.GetProvenance() == event.Provenance_PROVENANCE_SAMPLED })
 	require.Equal(t, len(spans.GetSpans())-1, sampled, "only its own answer is sampled")

@@ -260,7 +260,7 @@ func TestAuditsNameTheFirstDifferenceThatIsNoSplitAndHealNothing(t *testing.T) {
 			drift, spans := audited(t, c.sampled, c.answered, c.boundary, c.rest)
 			require.Equal(t, c.drift, drift)
 			require.Equal(t, c.grade, spans.GetGrade(), "%v", spans.GetGradeReasons())
-			require.Equal(t, event.AppendIDs(event.AppendIDs(event.AppendIDs(nil, c.boundary), c.rest), []uint32{'o'}), spans.GetIds())
+			require.Equal(t, slices.Concat(c.boundary, c.rest, []uint32{'o'}), spans.AppendIDs(nil))
 		})
 	}
 }

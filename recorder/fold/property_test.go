@@ -196,7 +196,7 @@ func (v view) ids(turn string) []uint32 {
 	if !ok {
 		return nil
 	}
-	return event.IDs(v.ids(s.GetParent())[:s.GetKeep()], s.GetIds())
+	return s.AppendIDs(v.ids(s.GetParent())[:s.GetKeep()])
 }
 
 func TestTrajectoriesRebuildTheRecordedTurns(t *testing.T) {
@@ -207,7 +207,7 @@ func TestTrajectoriesRebuildTheRecordedTurns(t *testing.T) {
 			spans, c := v.spans[turn.ID], turn.Event.GetTurnCommitted()
 			require.Equal(t, turn.IDs(), v.ids(turn.ID))
 
-			n, k := event.Count(spans.GetIds()), len(turn.Completion)
+			n, k := spans.Len, len(turn.Completion)
 			require.GreaterOrEqual(t, int(spans.GetKeep()), int(c.GetParentKeep()))
 			tiled := 0
 			for _, span := range spans.GetSpans() {
@@ -267,7 +267,7 @@ func TestNoTokenIsTrainedTwiceAndEachBranchSaysHowMany(t *testing.T) {
 					require.Empty(t, trainedBy[turn])
 					trainedBy[turn] = b.GetBranch()
 				}
-				ids = event.IDs(ids[:spans.GetKeep()], spans.GetIds())
+				ids = spans.AppendIDs(ids[:spans.GetKeep()])
 				trained += count(own)
 			}
 			require.Len(t, ids, int(b.GetTokens()))

@@ -34,13 +34,13 @@ func (v *verdict) trainableBefore(limit int) int {
 	return event.TrainableBefore(v.mask, max(limit-v.prompt, 0))
 }
 
-// keep remembers the verdict on a turn from its spans, in the form of runs.
-func (s *State) keep(n *tree.Turn, spans *event.TurnSpans) {
+// keep remembers the verdict on a turn from its spans.
+func (s *State) keep(n *tree.Turn, spans event.Tokens) {
 	sampled := event.Count(n.Committed.GetCompletion().GetIds())
 	v := &verdict{
 		turn:    n,
 		keep:    int(spans.GetKeep()),
-		end:     int(spans.GetKeep()) + event.Count(spans.GetIds()),
+		end:     int(spans.GetKeep()) + spans.Len,
 		sampled: sampled,
 		mask:    spans.GetMaskRuns(),
 		masked:  spans.GetMasked(),
@@ -52,7 +52,7 @@ func (s *State) keep(n *tree.Turn, spans *event.TurnSpans) {
 	s.ids += 4 * len(v.mask)
 	if v.end != n.Len {
 		// The sequence was made here: children that come as text need it.
-		v.ids = slices.Concat(s.prefix(n.Parent, v.keep), spans.GetIds())
+		v.ids = slices.Concat(s.prefix(n.Parent, v.keep), event.AppendIDs(nil, spans.AppendIDs(nil)))
 		s.ids += len(v.ids)
 	}
 	s.turns[n.ID] = v
@@ -85,7 +85,7 @@ func (s *State) foldTurn(n *tree.Turn) []*event.Output {
 		Turn:            n.ID,
 		Keep:            uint32(own.keep),
 		Spans:           own.spans,
-		Ids:             own.ids,
+		IdVarints:       event.Varints(own.ids),
 		SampledLogprobs: logprobs(comp, sampled, &g),
 		VersionRuns:     s.versions(comp, sampled, &g),
 		LogprobKind:     comp.GetLogprobKind(),
@@ -112,7 +112,8 @@ func (s *State) foldTurn(n *tree.Turn) []*event.Output {
 	// The mask comes last: it needs the grade.
 	spans.Grade, spans.GradeReasons = g.result()
 	spans.MaskRuns, spans.Masked = s.mask(n, sampled, spans.Grade)
-	s.keep(n, spans)
+	total := event.Count(own.ids)
+	s.keep(n, event.Tokens{TurnSpans: spans, Len: total, Start: total - sampled, End: total})
 	return append(out, &event.Output{Output: &event.Output_TurnSpans{TurnSpans: spans}})
 }
 

@@ -212,7 +212,7 @@ func TestThinkingIsMaskedWithItsMarks(t *testing.T) {
 		t.Run(answer, func(t *testing.T) {
 			_, spans := folded(t, p, render.New(m), dialogue(t, m, prompts, answer))
 			var ids []uint32
-			for i, id := range event.IDs(nil, spans["a"].GetIds()) {
+			for i, id := range spans["a"].AppendIDs(nil) {
 				if spans["a"].AppendMask(nil)[i] == 1 {
 					ids = append(ids, id)
 				}
@@ -232,7 +232,7 @@ func TestATextTurnIsTokenizedAsTheGatewayWouldHave(t *testing.T) {
 	c.Generation.Proof, c.Generation.Tokenizer, c.Generation.Template = event.PromptProof_PROMPT_PROOF_NONE, "", ""
 	c.Request.Model = "demo"
 	_, spans := folded(t, fold.DefaultPolicy(), render.New(m), s)
-	require.Equal(t, want, event.IDs(nil, spans["a"].GetIds()))
+	require.Equal(t, want, spans["a"].AppendIDs(nil))
 	require.Equal(t, event.Provenance_PROVENANCE_SYSTEM, spans["a"].GetSpans()[0].GetProvenance())
 	require.Equal(t, event.Grade_GRADE_D, spans["a"].GetGrade())
 }

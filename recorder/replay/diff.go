@@ -173,7 +173,7 @@ func turnFields(b, a *event.TurnSpans) []Field {
 	was, err1 := b.Tokens()
 	is, err2 := a.Tokens()
 	if f.text("arrays", fit(err1), fit(err2)); err1 == nil && err2 == nil {
-		values(&f, "ids", event.IDs(nil, b.GetIds()), event.IDs(nil, a.GetIds()))
+		values(&f, "ids", was.AppendIDs(nil), is.AppendIDs(nil))
 		values(&f, "mask", was.AppendMask(nil), is.AppendMask(nil))
 		values(&f, "logprobs", logprobs(was), logprobs(is))
 		values(&f, "versions", was.AppendVersions(nil), is.AppendVersions(nil))

@@ -238,7 +238,7 @@ func (p *replayed) count(u *event.TrajectoryUpdate) {
 	for _, o := range u.GetOutputs() {
 		if s := o.GetTurnSpans(); s != nil {
 			p.Turns++
-			p.Tokens += uint64(event.Count(s.GetIds()))
+			p.Tokens += uint64(s.Count())
 		}
 	}
 }

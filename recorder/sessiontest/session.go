@@ -203,6 +203,7 @@ func InOldForm(t *event.TurnSpans) *event.TurnSpans {
 		t.Logprobs = event.AppendFloats(nil, k.AppendLogprobs(nil))
 	}
 	t.Versions = event.AppendInts(nil, k.AppendVersions(nil))
-	t.MaskRuns, t.SampledLogprobs, t.VersionRuns = nil, nil, nil
+	t.Ids = event.AppendIDs(nil, k.AppendIDs(nil))
+	t.IdVarints, t.MaskRuns, t.SampledLogprobs, t.VersionRuns = nil, nil, nil, nil
 	return t
 }

@@ -78,7 +78,7 @@ func (s *session) branch(b *event.BranchSealed, trained map[string]bool) (Row, b
 		before = id
 		grade = max(grade, t.spans.GetGrade())
 		keep := t.spans.GetKeep()
-		row.IDs = event.IDs(row.IDs[:keep], t.spans.GetIds())
+		row.IDs = t.spans.AppendIDs(row.IDs[:keep])
 		row.Mask = t.spans.AppendMask(row.Mask[:keep])
 		row.Versions = t.spans.AppendVersions(row.Versions[:keep])
 		row.Logprobs = t.spans.AppendLogprobs(row.Logprobs[:keep])

@@ -46,7 +46,7 @@ func (s *session) exact() {
 		t.text = c.GetBase().GetKeep() == 0 && c.NewIDs() == event.Count(c.GetCompletion().GetIds())
 		s.turns[c.GetTurn()] = t
 		s.report.Turns++
-		s.report.Tokens += uint64(event.Count(spans.GetIds()))
+		s.report.Tokens += uint64(tokens.Len)
 		s.turn(t)
 	}
 	for _, e := range s.events {
@@ -83,7 +83,7 @@ func (t *turn) rebuilt() []uint32 {
 		before := t.parent.rebuilt()
 		ids = before[:min(int(t.spans.GetKeep()), len(before))]
 	}
-	return event.IDs(ids, t.spans.GetIds())
+	return t.spans.AppendIDs(ids)
 }
 
 // same reports whether the trajectory rebuilds the turn. One that is stored
@@ -93,7 +93,7 @@ func (t *turn) same() bool {
 	if t.base != t.parent || c.GetBase().GetKeep() != t.spans.GetKeep() {
 		return slices.Equal(t.logged(), t.rebuilt())
 	}
-	rest := t.spans.GetIds()
+	rest := event.AppendIDs(nil, t.spans.AppendIDs(nil))
 	for _, seg := range c.GetSegments() {
 		var ok bool
 		if rest, ok = bytes.CutPrefix(rest, seg.GetIds()); !ok {
@@ -105,9 +105,9 @@ func (t *turn) same() bool {
 
 func (s *session) turn(t *turn) {
 	id, spans, comp := t.spans.GetTurn(), t.spans, t.committed.GetCompletion()
-	n, k := event.Count(spans.GetIds()), event.Count(comp.GetIds())
+	n, k := spans.Len, event.Count(comp.GetIds())
 	if t.text {
-		if k > 0 && !bytes.HasSuffix(spans.GetIds(), comp.GetIds()) {
+		if k > 0 && !bytes.HasSuffix(event.AppendIDs(nil, spans.AppendIDs(nil)), comp.GetIds()) {
 			s.find(Exact, "turn %s does not end in its sampled ids", id)
 		}
 	} else if !t.same() {

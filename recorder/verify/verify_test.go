@@ -118,8 +118,8 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 		promise verify.Promise
 		edit    func(*event.Output)
 	}{
-		{"another id", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Ids[0]++ })},
-		{"another id of the answer", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Ids[4]++ })},
+		{"another id", verify.Exact, spans("b", func(s *event.TurnSpans) { s.IdVarints[0]++ })},
+		{"another id of the answer", verify.Exact, spans("b", func(s *event.TurnSpans) { s.IdVarints[1]++ })},
 		{"an id less of the parent", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Keep-- })},
 		{"another logprob", verify.Exact, spans("b", func(s *event.TurnSpans) { s.SampledLogprobs[3] ^= 1 })},
 		{"another logprob, of old", verify.Exact, old(func(s *event.TurnSpans) { s.Logprobs[4*len(s.Mask)-1] ^= 1 })},

@@ -105,7 +105,7 @@ func (m *meter) count(u *event.TrajectoryUpdate) {
 		switch o := o.GetOutput().(type) {
 		case *event.Output_TurnSpans:
 			m.s.Turns++
-			m.s.Tokens += uint64(event.Count(o.TurnSpans.GetIds()))
+			m.s.Tokens += uint64(o.TurnSpans.Count())
 		case *event.Output_Fault:
 			m.s.Faults++
 		case *event.Output_SessionRestarted:

@@ -749,7 +749,7 @@ func TestAnUpdateThatIsTooLargeParksTheSession(t *testing.T) {
 		s.Close("completed")
 		turns := mem.New(mem.Options{})
 		fill(t, turns, s)
-		out := mem.New(mem.Options{MaxEvent: 2000})
+		out := mem.New(mem.Options{MaxEvent: 1000})
 		r := &rig{t: t, turns: turns, out: out, letters: mem.New(mem.Options{}), registry: registry.NewMemory()}
 		r.run("recorder", r.deps(out), nil)
 		before := recorded(t, out, []*sessiontest.Session{s})

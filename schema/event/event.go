@@ -3,7 +3,8 @@
 //
 // The types are generated from event.proto, which documents every field. An
 // event's body is its deterministic protobuf encoding; Hash is taken over it.
-// A body above CompressAbove travels zstd-compressed, which the carrier names
+// A body above CompressAbove travels zstd-compressed if that makes it smaller,
+// which the carrier names
 // outside the body, as it does the chain to the event before.
 package event
 
@@ -199,13 +200,8 @@ func Seal(e *Event) (Sealed, error) {
 	if s.body, err = encode(s.body[:0], e); err != nil {
 		return Sealed{}, err
 	}
-	out := Sealed{Packed: s.body, Sum: Sum(s.body)}
-	if len(s.body) > CompressAbove {
-		s.packed = coder().EncodeAll(s.body, s.packed[:0])
-		out.Packed, out.Encoding = s.packed, Zstd
-	}
-	out.Packed = slices.Clone(out.Packed)
-	return out, nil
+	packed, enc := s.pack()
+	return Sealed{Packed: slices.Clone(packed), Encoding: enc, Sum: Sum(s.body)}, nil
 }
 
 // scratch is memory that events are encoded in, one after the other.
@@ -222,12 +218,21 @@ func (s *scratch) giveBack() {
 	}
 }
 
-// Pack returns what travels for a body, and how it is encoded.
-func Pack(body []byte) ([]byte, Encoding) {
-	if len(body) <= CompressAbove {
-		return body, Plain
+// pack is Pack of the body; the result lasts as long as the scratch.
+func (s *scratch) pack() ([]byte, Encoding) {
+	if len(s.body) <= CompressAbove {
+		return s.body, Plain
 	}
-	return coder().EncodeAll(body, make([]byte, 0, len(body)/2)), Zstd
+	if s.packed = coder().EncodeAll(s.body, s.packed[:0]); len(s.packed) >= len(s.body) {
+		return s.body, Plain
+	}
+	return s.packed, Zstd
+}
+
+// Pack returns what travels for a body, and how it is encoded: as it is, where
+// compressing it would save nothing.
+func Pack(body []byte) ([]byte, Encoding) {
+	return (&scratch{body: body}).pack()
 }
 
 // Unpack is the inverse of Pack. The error wraps ErrMalformed.

@@ -8,8 +8,8 @@
 // turn stream and recorders to the trajectory stream. schema/README.md tells
 // how it travels.
 //
-// Arrays of numbers are little-endian bytes: ids are uint32, logprobs float32,
-// weight versions int32. Fields are only ever added; a change that an older
+// Arrays of numbers are little-endian bytes: ids are uint32, logprobs float32.
+// TurnSpans has smaller forms. Fields are only ever added; a change that an older
 // reader must not misread raises event.Major.
 
 package event
@@ -3137,11 +3137,11 @@ type TurnSpans struct {
 	Keep   uint32                 `protobuf:"varint,3,opt,name=keep,proto3" json:"keep,omitempty"`
 	// Tile the ids.
 	Spans []*Span `protobuf:"bytes,4,rep,name=spans,proto3" json:"spans,omitempty"`
-	Ids   []byte  `protobuf:"bytes,5,opt,name=ids,proto3" json:"ids,omitempty"`
-	// The older form of fields 27 to 29, with an element for each id: one byte, 1
-	// where it was sampled and may be trained; float32, 0 where nothing was
-	// sampled; int32, -1 where unknown or not sampled. Tokens reads both forms;
-	// nothing writes this one any more.
+	// The older form of fields 27 to 30, with an element for each id: uint32; one
+	// byte, 1 where it was sampled and may be trained; float32, 0 where nothing
+	// was sampled; int32, -1 where unknown or not sampled. Tokens reads both
+	// forms; nothing writes this one any more.
+	Ids          []byte        `protobuf:"bytes,5,opt,name=ids,proto3" json:"ids,omitempty"`
 	Mask         []byte        `protobuf:"bytes,6,opt,name=mask,proto3" json:"mask,omitempty"`
 	Logprobs     []byte        `protobuf:"bytes,7,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
 	Versions     []byte        `protobuf:"bytes,8,opt,name=versions,proto3" json:"versions,omitempty"`
@@ -3167,14 +3167,17 @@ type TurnSpans struct {
 	// What the engine gave besides, such as routed experts. A blob's start counts
 	// from the first id of the prompt.
 	Blobs []*Blob `protobuf:"bytes,26,rep,name=blobs,proto3" json:"blobs,omitempty"`
-	// These are about the sampled ids alone, in order; the spans say where they
+	// The next three are about the sampled ids alone, in order; the spans say where they
 	// are. Lengths of runs that tile them: masked, trained, masked, ...; the
 	// first may be 0.
 	MaskRuns []uint32 `protobuf:"varint,27,rep,packed,name=mask_runs,json=maskRuns,proto3" json:"mask_runs,omitempty"`
 	// float32 each. Empty when the engine gave none.
 	SampledLogprobs []byte `protobuf:"bytes,28,opt,name=sampled_logprobs,json=sampledLogprobs,proto3" json:"sampled_logprobs,omitempty"`
 	// Tile them. Empty when no version is known.
-	VersionRuns   []*VersionRun `protobuf:"bytes,29,rep,name=version_runs,json=versionRuns,proto3" json:"version_runs,omitempty"`
+	VersionRuns []*VersionRun `protobuf:"bytes,29,rep,name=version_runs,json=versionRuns,proto3" json:"version_runs,omitempty"`
+	// The ids as varints, as protobuf packs a repeated uint32: most take two bytes,
+	// and a general compressor would not make them smaller.
+	IdVarints     []byte `protobuf:"bytes,30,opt,name=id_varints,json=idVarints,proto3" json:"id_varints,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3408,6 +3411,13 @@ func (x *TurnSpans) GetSampledLogprobs() []byte {
 func (x *TurnSpans) GetVersionRuns() []*VersionRun {
 	if x != nil {
 		return x.VersionRuns
+	}
+	return nil
+}
+
+func (x *TurnSpans) GetIdVarints() []byte {
+	if x != nil {
+		return x.IdVarints
 	}
 	return nil
 }
@@ -4329,7 +4339,7 @@ const file_event_proto_rawDesc = "" +
 	"dataSource\x12\x14\n" +
 	"\x05split\x18\a \x01(\tR\x05split\x12\x1a\n" +
 	"\bmetadata\x18\b \x01(\fR\bmetadata\x12@\n" +
-	"\trestarted\x18\t \x01(\v2\".turnlog.event.v1.SessionRestartedR\trestarted\"\xb8\b\n" +
+	"\trestarted\x18\t \x01(\v2\".turnlog.event.v1.SessionRestartedR\trestarted\"\xd7\b\n" +
 	"\tTurnSpans\x12\x12\n" +
 	"\x04turn\x18\x01 \x01(\tR\x04turn\x12\x16\n" +
 	"\x06parent\x18\x02 \x01(\tR\x06parent\x12\x12\n" +
@@ -4362,7 +4372,9 @@ const file_event_proto_rawDesc = "" +
 	"\x05blobs\x18\x1a \x03(\v2\x16.turnlog.event.v1.BlobR\x05blobs\x12\x1b\n" +
 	"\tmask_runs\x18\x1b \x03(\rR\bmaskRuns\x12)\n" +
 	"\x10sampled_logprobs\x18\x1c \x01(\fR\x0fsampledLogprobs\x12?\n" +
-	"\fversion_runs\x18\x1d \x03(\v2\x1c.turnlog.event.v1.VersionRunR\vversionRuns\x1a9\n" +
+	"\fversion_runs\x18\x1d \x03(\v2\x1c.turnlog.event.v1.VersionRunR\vversionRuns\x12\x1d\n" +
+	"\n" +
+	"id_varints\x18\x1e \x01(\fR\tidVarints\x1a9\n" +
 	"\vMaskedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"Z\n" +

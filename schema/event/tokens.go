@@ -2,6 +2,7 @@ package event
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -15,37 +16,30 @@ var ErrTrainsContext = fmt.Errorf("%w: the mask would train context", ErrMalform
 // Tokens is what a TurnSpans says of each of its ids, whichever form it is
 // written in.
 type Tokens struct {
-	// TurnSpans is in the form of runs.
+	// TurnSpans is in the form of varints and runs.
 	*TurnSpans
-	// Start and End say which of the ids were sampled, half open. The others are
-	// context: masked, with logprob 0 and no version.
-	Start, End int
+	// Len is the number of ids. Those from Start to End, half open, were sampled;
+	// the others are context: masked, with logprob 0 and no version.
+	Len, Start, End int
 }
 
 // Tokens checks that the arrays of a turn belong together. It does not change
 // t, and shares its memory. The error wraps ErrMalformed; what is returned then
 // is t and no more.
 func (t *TurnSpans) Tokens() (Tokens, error) {
-	k := Tokens{TurnSpans: t}
-	if err := CheckArray("ids", t.GetIds()); err != nil {
-		return k, err
-	}
-	n, tiled := Count(t.GetIds()), uint64(0)
-	for _, s := range t.GetSpans() {
-		tiled += uint64(s.GetCount())
-	}
-	if tiled != uint64(n) {
-		return k, fmt.Errorf("%w: %d ids in spans of %d", ErrMalformed, n, tiled)
-	}
+	k := Tokens{TurnSpans: t, Len: t.Count()}
 	k.Start, k.End = t.sampled()
-	if len(t.GetMask())+len(t.GetLogprobs())+len(t.GetVersions()) > 0 {
-		if len(t.GetMaskRuns())+len(t.GetSampledLogprobs())+len(t.GetVersionRuns()) > 0 {
-			return k, fmt.Errorf("%w: a mask, logprobs or versions in two forms", ErrMalformed)
+	if len(t.GetIds())+len(t.GetMask())+len(t.GetLogprobs())+len(t.GetVersions()) > 0 {
+		if len(t.GetIdVarints())+len(t.GetMaskRuns())+len(t.GetSampledLogprobs())+len(t.GetVersionRuns()) > 0 {
+			return k, fmt.Errorf("%w: ids, a mask, logprobs or versions in two forms", ErrMalformed)
 		}
 		if err := k.inRuns(); err != nil {
 			return k, err
 		}
 		return k, nil
+	}
+	if err := checkVarints(t.GetIdVarints(), k.Len); err != nil {
+		return k, err
 	}
 	sampled, masked, versions := uint64(k.End-k.Start), uint64(0), uint64(0)
 	for _, c := range t.GetMaskRuns() {
@@ -63,6 +57,15 @@ func (t *TurnSpans) Tokens() (Tokens, error) {
 		return k, fmt.Errorf("%w: %d sampled ids with %d versions", ErrMalformed, sampled, versions)
 	}
 	return k, nil
+}
+
+// Count is the number of a turn's ids: its spans tile them.
+func (t *TurnSpans) Count() int {
+	n := 0
+	for _, s := range t.GetSpans() {
+		n += int(s.GetCount())
+	}
+	return n
 }
 
 // sampled returns which ids were sampled: the last run of them, since a turn
@@ -87,9 +90,11 @@ func (t *TurnSpans) sampled() (start, end int) {
 
 // inRuns turns the older form into the one of runs, in a copy.
 func (k *Tokens) inRuns() error {
-	t, n := k.TurnSpans, Count(k.GetIds())
+	t, n := k.TurnSpans, k.Len
 	mask, lp, versions := t.GetMask(), t.GetLogprobs(), t.GetVersions()
 	switch {
+	case len(t.GetIds()) != 4*n:
+		return fmt.Errorf("%w: %d bytes of ids in spans of %d", ErrMalformed, len(t.GetIds()), n)
 	case len(mask) != n:
 		return fmt.Errorf("%w: %d ids with a mask of %d", ErrMalformed, n, len(mask))
 	case len(lp) != 0 && len(lp) != 4*n:
@@ -110,7 +115,8 @@ func (k *Tokens) inRuns() error {
 		runs.ProtoReflect().Set(f, v)
 		return true
 	})
-	runs.Mask, runs.Logprobs, runs.Versions = nil, nil, nil
+	runs.Ids, runs.Mask, runs.Logprobs, runs.Versions = nil, nil, nil, nil
+	runs.IdVarints = Varints(t.GetIds())
 	runs.MaskRuns = MaskRuns(mask[k.Start:k.End])
 	if len(lp) > 0 {
 		runs.SampledLogprobs = lp[4*k.Start : 4*k.End]
@@ -130,6 +136,58 @@ func only(array []byte, width int, b byte, start, end int) bool {
 	}
 	other := func(c byte) bool { return c != b }
 	return !slices.ContainsFunc(array[:width*start], other) && !slices.ContainsFunc(array[width*end:], other)
+}
+
+// Varints returns ids in the log's form as TurnSpans.id_varints.
+func Varints(ids []byte) []byte {
+	out := make([]byte, 0, len(ids)*3/4)
+	for ; len(ids) >= 4; ids = ids[4:] {
+		switch id := binary.LittleEndian.Uint32(ids); {
+		case id < 1<<7:
+			out = append(out, byte(id))
+		case id < 1<<14:
+			out = append(out, byte(id)|0x80, byte(id>>7))
+		case id < 1<<21:
+			out = append(out, byte(id)|0x80, byte(id>>7)|0x80, byte(id>>14))
+		default:
+			out = binary.AppendUvarint(out, uint64(id))
+		}
+	}
+	return out
+}
+
+// checkVarints reports what is not n varints of 32 bits each. The error wraps
+// ErrMalformed.
+func checkVarints(b []byte, n int) error {
+	found, length := 0, 0
+	for _, c := range b {
+		if length++; length > 5 || length == 5 && c > 0x0f {
+			return fmt.Errorf("%w: id %d is above 32 bits", ErrMalformed, found)
+		}
+		if c < 0x80 {
+			found, length = found+1, 0
+		}
+	}
+	if length > 0 || found != n {
+		return fmt.Errorf("%w: %d ids in spans of %d", ErrMalformed, found, n)
+	}
+	return nil
+}
+
+// appendVarints appends n ids that checkVarints found in b.
+func appendVarints[T int32 | uint32](dst []T, b []byte, n int) []T {
+	at := len(dst)
+	dst = slices.Grow(dst, n)[:at+n]
+	for i := at; i < at+n; i++ {
+		id, shift := uint32(b[0]), 7
+		for c := b[0]; c >= 0x80; shift += 7 {
+			b = b[1:]
+			c = b[0]
+			id = id&(1<<shift-1) | uint32(c)<<shift
+		}
+		dst[i], b = T(id), b[1:]
+	}
+	return dst
 }
 
 // MaskRuns returns a mask, a byte each, as TurnSpans.mask_runs.
@@ -185,6 +243,14 @@ func TrainableBefore(maskRuns []uint32, n int) int {
 	return count
 }
 
+// AppendIDs appends the ids.
+func (k Tokens) AppendIDs(dst []uint32) []uint32 { return appendVarints(dst, k.GetIdVarints(), k.Len) }
+
+// AppendInt32IDs appends the ids; those above int32 become negative.
+func (k Tokens) AppendInt32IDs(dst []int32) []int32 {
+	return appendVarints(dst, k.GetIdVarints(), k.Len)
+}
+
 // AppendMask appends 1 for each id that may be trained, and 0 for the others.
 func (k Tokens) AppendMask(dst []int8) []int8 {
 	dst, own := expand[int8](dst, k, 0)
@@ -218,7 +284,7 @@ func (k Tokens) AppendVersions(dst []int32) []int32 {
 // expand appends the value of context for every id, and returns the part of the
 // sampled ones as well.
 func expand[T int8 | element](dst []T, k Tokens, context T) (all, sampled []T) {
-	at, n := len(dst), Count(k.GetIds())
+	at, n := len(dst), k.Len
 	dst = slices.Grow(dst, n)[:at+n]
 	fill(dst[at:], context)
 	return dst, dst[at+k.Start : at+k.End]

@@ -42,7 +42,7 @@ func randomArrays(rng *rand.Rand) arrays {
 				version = rng.Int32N(3) - 1
 			}
 		}
-		a.ids = append(a.ids, rng.Uint32())
+		a.ids = append(a.ids, rng.Uint32()>>rng.IntN(32))
 		a.mask, a.logprobs, a.versions = append(a.mask, mask), append(a.logprobs, lp), append(a.versions, version)
 	}
 	if none && sampled > 0 {
@@ -79,6 +79,10 @@ func TestBothFormsOfATurnSayTheSame(t *testing.T) {
 		require.NoError(t, err)
 		for _, k := range []event.Tokens{old, runs} {
 			require.Empty(t, k.GetMask())
+			require.Equal(t, slices.Concat([]uint32{9}, a.ids), k.AppendIDs([]uint32{9}))
+			for i, id := range k.AppendInt32IDs(nil) {
+				require.Equal(t, int32(a.ids[i]), id)
+			}
 			require.Equal(t, slices.Concat([]int8{9}, a.mask), k.AppendMask([]int8{9}))
 			require.Equal(t, slices.Concat([]int32{9}, a.versions), k.AppendVersions([]int32{9}))
 			require.Equal(t, a.logprobs != nil, k.HasLogprobs())
@@ -99,18 +103,18 @@ func TestBothFormsOfATurnSayTheSame(t *testing.T) {
 	}
 }
 
-func TestTheFormOfRunsTakesFourBytesForContextAndEightForWhatWasSampled(t *testing.T) {
+func TestATurnTakesAVarintForEachIDAndALogprobForWhatWasSampled(t *testing.T) {
 	a := arrays{ids: make([]uint32, 8000), mask: make([]int8, 8000), logprobs: make([]float32, 8000), versions: make([]int32, 8000)}
 	a.spans = []*event.Span{{Provenance: event.Provenance_PROVENANCE_TOOL, Count: 6000}, {Provenance: event.Provenance_PROVENANCE_SAMPLED, Count: 2000}}
 	for i := range a.ids {
-		a.versions[i] = event.NoVersion
+		a.ids[i], a.versions[i] = 1<<14-1, event.NoVersion
 		if i >= 6000 {
 			a.mask[i], a.versions[i], a.logprobs[i] = 1, 7, -1
 		}
 	}
 	k, err := a.each().Tokens()
 	require.NoError(t, err)
-	require.InDelta(t, 6000*4+2000*8, proto.Size(k.TurnSpans), 100)
+	require.InDelta(t, 6000*2+2000*6, proto.Size(k.TurnSpans), 100)
 }
 
 func TestArraysThatDoNotBelongTogetherAreMalformed(t *testing.T) {
@@ -127,8 +131,12 @@ func TestArraysThatDoNotBelongTogetherAreMalformed(t *testing.T) {
 	_, err := of(func(*event.TurnSpans) {}).Tokens()
 	require.NoError(t, err)
 	for name, f := range map[string]func(*event.TurnSpans){
-		"half an id":             func(s *event.TurnSpans) { s.Ids = s.Ids[1:] },
-		"an id without a span":   func(s *event.TurnSpans) { s.Ids = append(s.Ids, 1, 2, 3, 4) },
+		"half an id":             func(s *event.TurnSpans) { s.IdVarints = append(s.IdVarints[:2], 0x83) },
+		"an id without a span":   func(s *event.TurnSpans) { s.IdVarints = append(s.IdVarints, 1) },
+		"an id less":             func(s *event.TurnSpans) { s.IdVarints = s.IdVarints[1:] },
+		"an id above 32 bits":    func(s *event.TurnSpans) { s.IdVarints = append(s.IdVarints[:2], 0xff, 0xff, 0xff, 0xff, 0x10) },
+		"an endless id":          func(s *event.TurnSpans) { s.IdVarints = append(s.IdVarints[:2], 0x80, 0x80, 0x80, 0x80, 0x80, 0) },
+		"ids in both forms":      func(s *event.TurnSpans) { s.Ids = make([]byte, 12) },
 		"spans beyond all ids":   func(s *event.TurnSpans) { s.Spans[0].Count = math.MaxUint32 },
 		"no mask":                func(s *event.TurnSpans) { s.MaskRuns = nil },
 		"a mask beyond all ids":  func(s *event.TurnSpans) { s.MaskRuns = []uint32{math.MaxUint32, math.MaxUint32, 4} },
