@@ -1,9 +1,11 @@
 package verify
 
 import (
+	"maps"
 	"slices"
 
 	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
 )
 
 // sealed checks the seals and the ledger of a session that was closed.
@@ -19,8 +21,8 @@ func (s *session) sealed() error {
 				s.find(Sealed, "sealed twice")
 			}
 			s.seal = o.GetSessionSealed()
-		} else if s.seal != nil {
-			s.late += o.GetTurnLost().GetIds()
+		} else if lost := o.GetTurnLost(); lost != nil {
+			s.lose(lost)
 		}
 	}
 	if closed != (s.seal != nil) {
@@ -42,19 +44,43 @@ func (s *session) sealed() error {
 			}
 		}
 	}
-	s.balance()
+	s.balance(trained)
 	return nil
 }
 
-// leaves checks that every leaf of the tree ends a branch.
+func (s *session) lose(lost *event.TurnLost) {
+	if s.seal != nil {
+		s.late += lost.GetIds()
+		return
+	}
+	if s.lost == nil {
+		s.lost = map[string]uint64{}
+	}
+	s.lost[lost.GetReason()] += lost.GetIds()
+}
+
+// leaves checks that every turn that none of its class goes on from ends a
+// branch of that class.
 func (s *session) leaves() {
 	inner, ends := map[string]bool{}, map[string]bool{}
 	for _, t := range s.turns {
-		inner[t.spans.GetParent()] = true
+		for up := t.parent; up != nil; up = up.parent {
+			if up.spans.GetClass() == t.spans.GetClass() {
+				inner[up.spans.GetTurn()] = true
+				break
+			}
+		}
 	}
 	for _, b := range s.branches {
 		if n := len(b.GetTurns()); n > 0 {
-			ends[b.GetTurns()[n-1]] = true
+			last := b.GetTurns()[n-1]
+			if ends[last] {
+				s.find(Sealed, "two branches end in turn %s", last)
+			}
+			ends[last] = true
+			if t := s.turns[last]; t != nil && t.spans.GetClass() != b.GetClass() {
+				s.find(Sealed, "branch %s of class %s ends in a turn of class %s", b.GetBranch(), b.GetClass(), t.spans.GetClass())
+			}
 		}
 	}
 	for _, id := range sorted(s.turns) {
@@ -103,7 +129,7 @@ func (s *session) branch(b *event.BranchSealed, trained map[string]bool) (Row, b
 		s.find(Sealed, "branch %s says %d tokens, %d trainable; it has %d and %d", b.GetBranch(), b.GetTokens(), b.GetTrainable(), len(row.IDs), trainable)
 	}
 	if grade != b.GetGrade() {
-		s.find(Sealed, "branch %s has grade %s, its worst turn %s", b.GetBranch(), b.GetGrade(), grade)
+		s.find(Graded, "branch %s has grade %s, its worst turn %s", b.GetBranch(), b.GetGrade(), grade)
 	}
 	if b.GetGrade() == event.Grade_GRADE_X && b.GetTrainable() > 0 {
 		s.find(Masked, "branch %s of grade X would be trained", b.GetBranch())
@@ -111,9 +137,71 @@ func (s *session) branch(b *event.BranchSealed, trained map[string]bool) (Row, b
 	return row, true
 }
 
-// balance checks the ledger against the log.
-func (s *session) balance() {
+// balance checks the ledger against the log, and against what turns and branches
+// say of their tokens.
+func (s *session) balance(trained map[string]bool) {
 	l := s.seal.GetLedger()
+	s.adds(l)
+	var trainable, held uint64
+	for _, b := range s.branches {
+		trainable += uint64(b.GetTrainable())
+	}
+	if trainable != l.GetTrainable() {
+		s.find(Balanced, "the ledger has %d trainable, the branches %d", l.GetTrainable(), trainable)
+	}
+	for _, e := range s.events {
+		held += generated(e.Event)
+	}
+	if held != l.GetGenerated()+s.late {
+		s.find(Balanced, "the log holds %d generated ids, the ledger %d and %d after it", held, l.GetGenerated(), s.late)
+	}
+	s.reasons("lost", l.GetLost(), s.lost)
+	s.reasons("masked", l.GetMasked(), s.masked(trained))
+}
+
+// masked counts the ids that are not trained, by the reasons that the turns and
+// branches give.
+func (s *session) masked(trained map[string]bool) map[string]uint64 {
+	excluded := map[string]string{}
+	for _, b := range s.branches {
+		for turn, why := range b.GetExcluded() {
+			if trained[turn] {
+				s.find(Masked, "branch %s says that nothing trains turn %s, but another branch does", b.GetBranch(), turn)
+			}
+			excluded[turn] = why
+		}
+	}
+	masked := map[string]uint64{}
+	for id, t := range s.turns {
+		for why, n := range t.spans.GetMasked() {
+			masked[why] += uint64(n)
+		}
+		if n := t.spans.Trainable(); n > 0 && !trained[id] {
+			if excluded[id] == "" {
+				s.find(Masked, "no branch trains turn %s, and none says why", id)
+			}
+			masked[excluded[id]] += uint64(n)
+		}
+	}
+	return masked
+}
+
+// reasons compares a part of the ledger with what was said of single turns.
+func (s *session) reasons(part string, ledger, said map[string]uint64) {
+	all := maps.Clone(said)
+	if all == nil {
+		all = map[string]uint64{}
+	}
+	maps.Copy(all, ledger)
+	for _, why := range sorted(all) {
+		if ledger[why] != said[why] {
+			s.find(Balanced, "the ledger has %d ids %s for %q, turns and branches %d", ledger[why], part, why, said[why])
+		}
+	}
+}
+
+// adds checks that generated = trainable + masked + lost.
+func (s *session) adds(l *event.Ledger) {
 	sum := l.GetTrainable()
 	for _, n := range l.GetMasked() {
 		sum += n
@@ -124,31 +212,52 @@ func (s *session) balance() {
 	if sum != l.GetGenerated() {
 		s.find(Balanced, "generated %d, accounted for %d", l.GetGenerated(), sum)
 	}
-	var trainable uint64
-	for _, b := range s.branches {
-		trainable += uint64(b.GetTrainable())
+}
+
+// parkedLedger checks the ledger of a session that could not be folded: nothing
+// of it is trained, and all ids are accounted for that its log holds, but for
+// those of an event that cannot be read.
+func (s *session) parkedLedger(out []journal.Entry) {
+	read := map[string]bool{}
+	for _, e := range out {
+		u := e.Event.GetTrajectoryUpdate()
+		read[u.GetInput().GetEvent()] = true
+		for _, o := range u.GetOutputs() {
+			if lost := o.GetTurnLost(); lost != nil {
+				s.lose(lost)
+			}
+			if seal := o.GetSessionSealed(); seal != nil {
+				s.seal = seal
+			}
+		}
 	}
-	if trainable != l.GetTrainable() {
-		s.find(Balanced, "the ledger has %d trainable, the branches %d", l.GetTrainable(), trainable)
+	if s.seal == nil || s.seal.GetReason() != "parked" {
+		return // open, or closed before the event that parked it
 	}
 	var held uint64
 	for _, e := range s.events {
-		for _, c := range []*event.TurnCommitted{e.Event.GetTurnCommitted(), e.Event.GetTurnAborted().GetPartial()} {
-			answer, failed := sampled(c)
-			held += answer + failed
+		if read[e.Event.GetId()] {
+			held += generated(e.Event)
 		}
 	}
+	l := s.seal.GetLedger()
+	s.adds(l)
+	s.reasons("lost", l.GetLost(), s.lost)
+	if l.GetTrainable() > 0 {
+		s.find(Masked, "%d tokens of a parked session would be trained", l.GetTrainable())
+	}
 	if held != l.GetGenerated()+s.late {
-		s.find(Balanced, "the log holds %d generated ids, the ledger %d and %d after it", held, l.GetGenerated(), s.late)
+		s.find(Balanced, "the log holds %d generated ids, the ledger of the parked session %d and %d after it", held, l.GetGenerated(), s.late)
 	}
-	var lost, told uint64
-	for _, n := range l.GetLost() {
-		lost += n
+}
+
+// generated is the number of ids that engines sampled for a call.
+func generated(ev *event.Event) (n uint64) {
+	for _, c := range []*event.TurnCommitted{ev.GetTurnCommitted(), ev.GetTurnAborted().GetPartial()} {
+		n += uint64(event.Count(c.GetCompletion().GetIds()))
+		for _, a := range c.GetGeneration().GetAttempts() {
+			n += uint64(event.Count(a.GetIds()))
+		}
 	}
-	for _, n := range s.lost {
-		told += n
-	}
-	if lost+s.late != told {
-		s.find(Balanced, "the ledger lost %d ids, the updates %d", lost+s.late, told)
-	}
+	return n
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strconv"
 
 	"turnlog.dev/schema/event"
 )
@@ -22,9 +23,6 @@ type turn struct {
 func (s *session) exact() {
 	s.turns = map[string]*turn{}
 	for e, o := range s.outputs() {
-		if lost := o.GetTurnLost(); lost != nil {
-			s.addLost(lost)
-		}
 		c, spans := e.Event.GetTurnCommitted(), o.GetTurnSpans()
 		if spans == nil {
 			continue
@@ -54,13 +52,6 @@ func (s *session) exact() {
 			s.find(Exact, "turn %s has no spans", c.GetTurn())
 		}
 	}
-}
-
-func (s *session) addLost(lost *event.TurnLost) {
-	if s.lost == nil {
-		s.lost = map[string]uint64{}
-	}
-	s.lost[lost.GetReason()] += lost.GetIds()
 }
 
 // logged is the whole turn according to the turn log.
@@ -124,7 +115,58 @@ func (s *session) turn(t *turn) {
 		s.find(Exact, "turn %s: spans say that %d ids were sampled, the last at %d to %d of %d; it were %d", id, answer, spans.Start, spans.End, n, k)
 	}
 	s.arrays(t, k)
+	s.versions(t, k)
 	s.mask(t, k)
+	if worst := t.evidence(); spans.GetGrade() < worst {
+		s.find(Graded, "turn %s has grade %s, its evidence allows %s at best", id, spans.GetGrade(), worst)
+	}
+}
+
+// evidence is the best grade that no policy can raise: what is missing or broken
+// is so whatever one thinks of it.
+func (t *turn) evidence() event.Grade {
+	c := t.committed
+	comp, gen, k := c.GetCompletion(), c.GetGeneration(), event.Count(c.GetCompletion().GetIds())
+	told := 0
+	for _, v := range comp.GetVersions() {
+		told += int(v.GetCount())
+	}
+	prompt := int(c.GetBase().GetKeep()) + c.NewIDs() - k
+	counted := gen.GetPromptTokens() != 0 || gen.GetProof() == event.PromptProof_PROMPT_PROOF_COUNT
+	ours := gen.GetProof() == event.PromptProof_PROMPT_PROOF_ECHO || gen.GetProof() == event.PromptProof_PROMPT_PROOF_COUNT
+	switch {
+	case ours && !t.text && counted && int(gen.GetPromptTokens()) != prompt,
+		k > 0 && len(comp.GetLogprobs()) > 0 && len(comp.GetLogprobs()) != 4*k,
+		k > 0 && told > 0 && told != k,
+		!t.text && t.spans.GetKeep() < c.GetParentKeep():
+		return event.Grade_GRADE_X
+	case !ours, t.text, k == 0 && comp.GetText() != "", k > 0 && len(comp.GetLogprobs()) == 0:
+		return event.Grade_GRADE_D
+	}
+	return event.Grade_GRADE_A
+}
+
+// versions compares weight versions with the labels that are numbers.
+func (s *session) versions(t *turn, k int) {
+	said := t.spans.AppendVersions(nil)[t.spans.Start:t.spans.End]
+	at := 0
+	for _, v := range t.committed.GetCompletion().GetVersions() {
+		n := int(v.GetCount())
+		if n > len(said)-at {
+			return // they do not fit the ids: that is in the grade
+		}
+		want, err := strconv.ParseInt(v.GetLabel(), 10, 32)
+		for _, is := range said[at : at+n] {
+			if err == nil && want >= 0 && int64(is) != want || is < event.NoVersion {
+				s.find(Exact, "turn %s has weight version %d where the engine said %q", t.spans.GetTurn(), is, v.GetLabel())
+				return
+			}
+		}
+		at += n
+	}
+	if at == 0 && slices.ContainsFunc(said, func(v int32) bool { return v != event.NoVersion }) {
+		s.find(Exact, "turn %s has a weight version that no engine named", t.spans.GetTurn())
+	}
 }
 
 // arrays checks logprobs and versions.
@@ -151,5 +193,8 @@ func (s *session) mask(t *turn, k int) {
 	}
 	if ones := t.spans.Trainable(); ones+masked != k {
 		s.find(Masked, "turn %s: %d trainable and %d masked of %d sampled", id, ones, masked, k)
+	}
+	if t.spans.GetGrade() == event.Grade_GRADE_X && t.spans.Trainable() > 0 {
+		s.find(Masked, "turn %s of grade X would be trained", id)
 	}
 }

@@ -25,13 +25,20 @@ const (
 	// Exact: ids, logprobs and versions are those that were recorded, and the
 	// trajectory rebuilds every turn.
 	Exact Promise = "exact"
+	// Told: openings, rewards and annotations are passed on as they were given.
+	Told Promise = "told"
+	// Graded: no turn has a better grade than its evidence allows whatever the
+	// policy, and a branch that of its worst turn.
+	Graded Promise = "graded"
 	// Masked: only sampled tokens are trainable, each at most once, and the
 	// counts of masked ones agree.
 	Masked Promise = "masked"
-	// Sealed: a closed session is sealed, with every branch and its numbers.
+	// Sealed: a closed session is sealed, with every branch and its numbers: one
+	// for each turn that no turn of its class goes on from.
 	Sealed Promise = "sealed"
-	// Balanced: generated = trainable + masked + lost, and generated is what
-	// the log holds.
+	// Balanced: generated = trainable + masked + lost, of a parked session as
+	// well; generated is what the log holds, and each reason has the ids that
+	// turns and branches say it of.
 	Balanced Promise = "balanced"
 	// Readable: both streams can be read.
 	Readable Promise = "readable"
@@ -116,8 +123,8 @@ type session struct {
 
 	turns map[string]*turn
 	seal  *event.SessionSealed
-	late  uint64 // ids lost after the seal
-	lost  map[string]uint64
+	lost  map[string]uint64 // by reason, before the seal
+	late  uint64            // after it
 	// branches in the order of the stream.
 	branches []*event.BranchSealed
 }
@@ -149,9 +156,11 @@ func (s *session) verify(ctx context.Context, turns, trajectories journal.Journa
 	}
 	if s.parked {
 		s.report.Parked++
+		s.parkedLedger(out)
 		return nil
 	}
 	s.exact()
+	s.told()
 	return s.sealed()
 }
 
@@ -244,14 +253,6 @@ func (s *session) once(out []journal.Entry) bool {
 		s.events = s.events[:len(out)]
 	}
 	return true
-}
-
-// sampled is the number of ids that an engine generated for a call.
-func sampled(c *event.TurnCommitted) (answer, failed uint64) {
-	for _, a := range c.GetGeneration().GetAttempts() {
-		failed += uint64(event.Count(a.GetIds()))
-	}
-	return uint64(event.Count(c.GetCompletion().GetIds())), failed
 }
 
 // outputs yields what the updates say, with the event that they say it of.

@@ -73,7 +73,8 @@ func TestWhatTheRecorderWritesKeepsEveryPromise(t *testing.T) {
 	}
 }
 
-// example has a side request, a retry and a lost attempt.
+// example has a side request, a retry, a lost attempt, turns of grade D and X,
+// and an abort after its close.
 func example() *sessiontest.Session {
 	s := sessiontest.New("s1")
 	s.Commit(sessiontest.Step{ID: "a", New: []uint32{1, 2}, Out: []uint32{3, 4}, Edit: func(c *event.TurnCommitted) {
@@ -83,7 +84,16 @@ func example() *sessiontest.Session {
 	s.Commit(sessiontest.Step{ID: "c", Parent: "a", New: []uint32{5}, Out: []uint32{7}})
 	s.Commit(sessiontest.Step{ID: "side", New: []uint32{5}, Out: []uint32{7}, Edit: func(c *event.TurnCommitted) { c.Request.Class = "side" }})
 	s.Commit(sessiontest.Step{ID: "d", Parent: "c", New: []uint32{8}, Out: []uint32{9}})
+	s.Commit(sessiontest.Step{ID: "text", New: []uint32{9}, Out: []uint32{7}, Edit: func(c *event.TurnCommitted) {
+		c.Generation.Proof = event.PromptProof_PROMPT_PROOF_NONE
+	}})
+	s.Commit(sessiontest.Step{ID: "count", New: []uint32{9, 9}, Out: []uint32{7}, Edit: func(c *event.TurnCommitted) {
+		c.Generation.PromptTokens++
+	}})
+	s.Reward(0.5, 1)
+	s.Annotate("judge", 1)
 	s.Close("completed")
+	s.Abort("late", "closed", 1, 2)
 	return s
 }
 
@@ -143,7 +153,7 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 		{"more trainable than there is", verify.Sealed, branch(func(b *event.BranchSealed) { b.Trainable++ })},
 		{"more tokens than there are", verify.Sealed, branch(func(b *event.BranchSealed) { b.Tokens++ })},
 		{"a path with a hole", verify.Sealed, branch(func(b *event.BranchSealed) { b.Turns = b.Turns[1:] })},
-		{"a better grade", verify.Sealed, branch(func(b *event.BranchSealed) { b.Grade = event.Grade_GRADE_UNSPECIFIED })},
+		{"a better grade", verify.Graded, branch(func(b *event.BranchSealed) { b.Grade = event.Grade_GRADE_UNSPECIFIED })},
 		{"a branch less", verify.Sealed, func(o *event.Output) {
 			if o.GetBranchSealed().GetLabel() == "side" {
 				o.Output = nil
@@ -154,6 +164,48 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 				o.Output = nil
 			}
 		}},
+		{"a branch of another class", verify.Sealed, branch(func(b *event.BranchSealed) { b.Class = "side" })},
+		{"a branch twice", verify.Sealed, branch(func(b *event.BranchSealed) { b.Turns = []string{"a", "b"} })},
+		{"another version", verify.Exact, spans("b", func(s *event.TurnSpans) { s.VersionRuns[0].Version++ })},
+		{"text for ids", verify.Graded, spans("text", func(s *event.TurnSpans) { s.Grade = event.Grade_GRADE_C })},
+		{"a prompt that the engine did not read", verify.Graded, spans("count", func(s *event.TurnSpans) { s.Grade = event.Grade_GRADE_D })},
+		{"a trained turn of grade X", verify.Masked, spans("b", func(s *event.TurnSpans) { s.Grade = event.Grade_GRADE_X })},
+		{"another reason for a masked token", verify.Balanced, spans("side", func(s *event.TurnSpans) { s.Masked = map[string]uint32{"x": 1} })},
+		{"an excluded turn without a reason", verify.Masked, func(o *event.Output) {
+			if b := o.GetBranchSealed(); b != nil {
+				b.Excluded = nil
+			}
+		}},
+		{"an excluded turn that is trained", verify.Masked, branch(func(b *event.BranchSealed) { b.Excluded = map[string]string{"a": "abandoned"} })},
+		{"another reward", verify.Told, func(o *event.Output) {
+			if r := o.GetRewardRecorded(); r != nil {
+				r.Reward++
+			}
+		}},
+		{"no reward", verify.Told, func(o *event.Output) {
+			if o.GetRewardRecorded() != nil {
+				o.Output = nil
+			}
+		}},
+		{"an annotation of something else", verify.Told, func(o *event.Output) {
+			if a := o.GetAnnotationRecorded(); a != nil {
+				a.Turn = "b"
+			}
+		}},
+		{"another group", verify.Told, func(o *event.Output) {
+			if s := o.GetSessionStarted(); s != nil {
+				s.Group = "other"
+			}
+		}},
+		{"a reward that nobody gave", verify.Told, func(o *event.Output) {
+			if o.GetTurnSpans().GetTurn() == "b" {
+				o.Output = &event.Output_RewardRecorded{RewardRecorded: &event.RewardRecorded{}}
+			}
+		}},
+		{"a ledger of other reasons", verify.Balanced, ledger(func(l *event.Ledger) { l.Lost["deadline"], l.Lost["failed_attempt"] = 1, 0 })},
+		{"a masked token under another reason in the ledger", verify.Balanced, ledger(func(l *event.Ledger) {
+			l.Masked["class_side"], l.Masked["cut_off"] = 0, 1
+		})},
 		{"a ledger that does not add up", verify.Balanced, ledger(func(l *event.Ledger) { l.Trainable++ })},
 		{"a ledger of too little", verify.Balanced, ledger(func(l *event.Ledger) { l.Generated--; l.Lost["failed_attempt"]-- })},
 		{"a lost id that nobody mentions", verify.Balanced, func(o *event.Output) {
@@ -184,7 +236,7 @@ func TestASessionThatIsStillBeingRecordedIsBehindAndNotWrong(t *testing.T) {
 		require.NoError(t, err)
 		tip = e.Tip
 	}
-	_, err := turns.Append(t.Context(), tip, s.Reward(1, 1))
+	_, err := turns.Append(t.Context(), tip, s.Reward(1, 2))
 	require.NoError(t, err)
 	r, err := verify.Run(t.Context(), turns, trajectories, replay.These("s1"), verify.Options{Behind: true})
 	require.NoError(t, err)
@@ -211,12 +263,48 @@ func TestAnUpdateTooManyIsFound(t *testing.T) {
 	require.Equal(t, verify.Once, r.Findings[0].Promise)
 }
 
-func TestAParkedSessionIsCountedAndHasNoRows(t *testing.T) {
+// parked has an event that cannot be folded, and ids before, in and after it.
+func parked() *sessiontest.Session {
 	s := sessiontest.New("s1")
 	s.Commit(sessiontest.Step{ID: "a", New: []uint32{1}, Out: []uint32{2}})
 	s.Commit(sessiontest.Step{ID: "a", New: []uint32{1}, Out: []uint32{2}}).Event.Id = "again"
+	s.Abort("b", "client_gone", 1, 2, 3)
 	s.Close("completed")
-	turns, trajectories := recorded(t, s, nil)
+	s.Abort("late", "closed", 1)
+	return s
+}
+
+func TestTheLedgerOfAParkedSessionBalances(t *testing.T) {
+	for name, edit := range map[string]func(*event.Output){
+		"a lost id less": func(o *event.Output) {
+			if l := o.GetTurnLost(); l.GetTurn() == "b" {
+				l.Ids--
+			}
+		},
+		"a ledger of too little": func(o *event.Output) {
+			if l := o.GetSessionSealed().GetLedger(); l != nil {
+				l.Generated--
+				l.Masked["parked"]--
+			}
+		},
+		"a sum that is none": func(o *event.Output) {
+			if l := o.GetSessionSealed().GetLedger(); l != nil {
+				l.Masked["parked"]++
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			turns, trajectories := recorded(t, parked(), edit)
+			r, err := verify.Run(t.Context(), turns, trajectories, replay.These("s1"), verify.Options{})
+			require.NoError(t, err)
+			require.NotEmpty(t, r.Findings)
+			require.Equal(t, verify.Balanced, r.Findings[0].Promise)
+		})
+	}
+}
+
+func TestAParkedSessionIsCountedAndHasNoRows(t *testing.T) {
+	turns, trajectories := recorded(t, parked(), nil)
 	r, err := verify.Run(t.Context(), turns, trajectories, replay.These("s1"), verify.Options{Row: func(verify.Row) error {
 		require.Fail(t, "no row")
 		return nil

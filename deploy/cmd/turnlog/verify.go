@@ -120,7 +120,7 @@ func verifyCommand() *cobra.Command {
 			for _, f := range report.Findings {
 				fmt.Fprintln(out, f)
 			}
-			fmt.Fprintf(out, "%d sessions, %d events, %d turns, %d tokens: %d findings; %d sessions parked, %d events behind\n",
+			fmt.Fprintf(out, "%d sessions, %d events, %d turns, %d tokens: %d findings; %d sessions parked, %d behind\n",
 				report.Sessions, report.Events, report.Turns, report.Tokens, len(report.Findings), report.Parked, report.Behind)
 			if len(report.Findings) > 0 {
 				return errors.New("verify: promises were broken")
