@@ -1,8 +1,12 @@
 package fold_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -49,6 +53,7 @@ func policies() []fold.Policy {
 	other.Classes = map[string]fold.Use{fold.ClassMain: fold.Train, fold.ClassSide: fold.Train}
 	other.Abandoned, other.Undelivered = fold.Train, fold.Train
 	other.CutOff, other.RewrittenCalls, other.Reasoning = fold.Mask, fold.Mask, fold.Mask
+	other.MaskFlags, other.Audit = []string{"malformed_call"}, 0.5
 	return []fold.Policy{fold.DefaultPolicy(), other}
 }
 
@@ -77,6 +82,59 @@ func requireSame(t *testing.T, want, got map[string]*event.TrajectoryUpdate) {
 	require.Len(t, got, len(want))
 	for id, u := range want {
 		require.True(t, proto.Equal(u, got[id]), "event %s:\nwant %v\ngot  %v", id, u, got[id])
+	}
+}
+
+// What the random programs never come to, the properties below say nothing of.
+func TestTheRandomProgramsComeToEveryVerdict(t *testing.T) {
+	reached := map[string]int{}
+	note := func(u *event.TrajectoryUpdate) {
+		for _, o := range u.GetOutputs() {
+			for _, reason := range o.GetTurnSpans().GetGradeReasons() {
+				kind, _, named := strings.Cut(reason, ":")
+				if named {
+					kind += ":"
+				}
+				reached["reason "+kind]++
+			}
+			for why := range o.GetTurnSpans().GetMasked() {
+				reached["masked "+why]++
+			}
+			for _, why := range o.GetBranchSealed().GetExcluded() {
+				reached["excluded "+why]++
+			}
+			reached["label "+o.GetBranchSealed().GetLabel()]++
+			reached["status "+o.GetSessionSealed().GetStatus()]++
+			for why := range o.GetSessionSealed().GetLedger().GetLost() {
+				reached["lost "+why]++
+			}
+		}
+	}
+	for seed := range uint64(programs) {
+		s := sessiontest.Random(fmt.Sprintf("s%d", seed), seed)
+		for _, p := range policies() {
+			for _, u := range run(t, p, sessiontest.Entries(s.Events)) {
+				note(u)
+			}
+		}
+		for _, u := range runWith(t, fold.DefaultPolicy(), fold.Aids{}, s) {
+			note(u)
+		}
+	}
+	wanted := []string{
+		"masked grade_x", "masked cut_off", "masked reasoning", "masked flag_malformed_call", "masked class_side", "masked class_probe",
+		"excluded abandoned", "excluded undelivered", "excluded rewritten_call", "excluded grade_x",
+		"label main", "label subagent", "label side", "label compaction", "label probe", "label abandoned",
+		"status completed", "status truncated", "status aborted", "status failed",
+		"lost client_gone", "lost deadline", "lost engine", "lost duplicate", "lost unknown", "lost failed_attempt",
+	}
+	for _, reason := range append(slices.Clone(fold.Regradable),
+		fold.ReasonTextIn, fold.ReasonTextOut, fold.ReasonProofUnknown, fold.ReasonNoLogprobs, fold.ReasonLogprobNotFinite, fold.ReasonNoTokenizer,
+		fold.ReasonParentMismatch, fold.ReasonPromptCount, fold.ReasonLogprobCount, fold.ReasonVersionCount, fold.ReasonTokenizerChanged) {
+		wanted = append(wanted, "reason "+reason)
+	}
+	for _, what := range wanted {
+		require.GreaterOrEqual(t, reached[what], 5, what)
 	}
 }
 
@@ -205,39 +263,52 @@ func TestTrajectoriesRebuildTheRecordedTurns(t *testing.T) {
 		require.Len(t, v.spans, len(s.Turns))
 		for _, turn := range s.Turns {
 			spans, c := v.spans[turn.ID], turn.Event.GetTurnCommitted()
-			require.Equal(t, turn.IDs(), v.ids(turn.ID))
+			ids := v.ids(turn.ID)
+			if c.GetSegments() != nil {
+				require.Equal(t, turn.IDs(), ids)
+			} else { // it came as text: its prompt was made here
+				require.Greater(t, len(ids), len(turn.Completion))
+				require.Equal(t, turn.Completion, append([]uint32(nil), ids[len(ids)-len(turn.Completion):]...))
+				require.GreaterOrEqual(t, spans.GetGrade(), event.Grade_GRADE_D)
+			}
 
 			n, k := spans.Len, len(turn.Completion)
-			require.GreaterOrEqual(t, int(spans.GetKeep()), int(c.GetParentKeep()))
-			tiled := 0
+			if slices.Contains(spans.GetGradeReasons(), "parent_ids_mismatch") {
+				require.Zero(t, spans.GetKeep())
+			} else {
+				require.GreaterOrEqual(t, int(spans.GetKeep()), int(c.GetParentKeep()))
+			}
+			tiled, sampled := 0, 0
 			for _, span := range spans.GetSpans() {
 				tiled += int(span.GetCount())
+				if span.GetProvenance() == event.Provenance_PROVENANCE_SAMPLED {
+					sampled += int(span.GetCount())
+				}
 			}
-			last := spans.GetSpans()[len(spans.GetSpans())-1]
 			require.Equal(t, n, tiled)
-			require.Equal(t, event.Provenance_PROVENANCE_SAMPLED, last.GetProvenance())
-			require.Equal(t, k, int(last.GetCount()))
+			require.Equal(t, k, sampled)
+			require.Equal(t, []int{n - k, n}, []int{spans.Start, spans.End}, "what was sampled ends the turn")
 
 			require.Len(t, spans.AppendMask(nil), n)
 			require.NotContains(t, spans.AppendMask(nil)[:n-k], int8(1), "context is never trained")
-			if c.GetCompletion().GetLogprobs() == nil {
-				require.False(t, spans.HasLogprobs())
-			} else {
-				require.Equal(t, append(make([]float32, n-k), turn.Logprobs...), spans.AppendLogprobs(nil))
+			logprobs := append(make([]float32, n-k), turn.Logprobs...)
+			if !bytes.Equal(c.GetCompletion().GetLogprobs(), event.AppendFloats(nil, turn.Logprobs)) {
+				require.Equal(t, k == 0, spans.HasLogprobs(), "missing, no numbers, or too many")
+				logprobs = make([]float32, n)
 			}
-			versions := make([]int32, 0, n)
-			for range n - k {
-				versions = append(versions, -1)
-			}
+			require.Equal(t, logprobs, spans.AppendLogprobs([]float32{}))
+			versions := append([]int32{}, slices.Repeat([]int32{-1}, n-k)...)
 			for _, span := range c.GetCompletion().GetVersions() {
-				for range span.GetCount() {
-					versions = append(versions, int32(span.GetLabel()[0]-'0'))
+				version, err := strconv.Atoi(span.GetLabel())
+				if err != nil {
+					version = -1
 				}
+				versions = append(versions, slices.Repeat([]int32{int32(version)}, int(span.GetCount()))...)
 			}
-			for len(versions) < n {
-				versions = append(versions, -1)
+			if len(versions) != n {
+				versions = slices.Repeat([]int32{-1}, n)
 			}
-			require.Equal(t, versions, spans.AppendVersions(nil))
+			require.Equal(t, versions, spans.AppendVersions([]int32{}))
 		}
 	})
 }

@@ -2,6 +2,7 @@ package sessiontest
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 
@@ -10,33 +11,45 @@ import (
 	"turnlog.dev/schema/event"
 )
 
-// Random writes a legal log: turns that extend, branch, retry and cut, calls
-// that fail, rewards and annotations before and after the close. The same seed
-// gives the same log.
+// Random writes a legal log: turns that extend, branch, retry and cut, as ids
+// and as text, with whatever evidence an engine may give or fail to give; calls
+// that fail, answers that do not arrive, rewards and annotations before and
+// after the close. The same seed gives the same log.
 func Random(id string, seed uint64) *Session {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s := New(id)
 	for i := range 3 + rng.IntN(20) {
 		switch k := rng.IntN(20); {
 		case k == 0:
-			s.Abort(fmt.Sprintf("a%d", i), pick(rng, "client_gone", "deadline", "engine", "duplicate"), ids(rng, rng.IntN(6))...)
+			s.Abort(fmt.Sprintf("a%d", i), pick(rng, "client_gone", "deadline", "engine", "duplicate", ""), ids(rng, rng.IntN(6))...)
+			if rng.IntN(3) == 0 { // after a try that failed as well
+				s.Events[len(s.Events)-1].GetTurnAborted().Partial.Generation = &event.Generation{Attempts: attempts(rng)}
+			}
 		case k == 1:
-			s.Reward(rng.Float64(), int64(i))
+			reward := s.Reward(rng.Float64(), int64(i)).GetRewardAssigned()
+			if len(s.Turns) > 0 && rng.IntN(2) == 0 {
+				reward.Turn = s.Turns[rng.IntN(len(s.Turns))].ID
+			}
 		case k == 2:
 			s.Annotate("judge", int64(i))
 		case k == 3 && len(s.Turns) > 0 && s.Events[len(s.Events)-1].GetTurnCommitted() != nil:
 			s.Undelivered(s.Turns[len(s.Turns)-1].ID)
+		case k == 4:
+			s.randomUndelivered(rng)
 		default:
 			s.randomTurn(rng, fmt.Sprintf("t%d", i))
 		}
 	}
 	if rng.IntN(8) > 0 {
-		s.Close(pick(rng, "completed", "completed", "limit_idle", "failed", "deleted"))
+		s.Close(pick(rng, "completed", "completed", "truncated", "limit_idle", "failed", "deleted"))
 		if rng.IntN(2) == 0 {
 			s.Reward(rng.Float64(), 1000)
 		}
 		if rng.IntN(4) == 0 {
 			s.Abort("late", "closed", ids(rng, 3)...)
+		}
+		if rng.IntN(4) == 0 {
+			s.randomUndelivered(rng)
 		}
 	}
 	return s
@@ -70,17 +83,42 @@ func Parked(id string, seed uint64) (s *Session, order int) {
 	return s, order
 }
 
+// randomUndelivered says of some turn that its answer could not be written.
+func (s *Session) randomUndelivered(rng *rand.Rand) {
+	if len(s.Turns) == 0 {
+		return
+	}
+	turn := s.Turns[rng.IntN(len(s.Turns))].ID
+	for _, ev := range s.Events {
+		if ev.GetDeliveryFailed().GetTurn() == turn {
+			return
+		}
+	}
+	s.Undelivered(turn)
+}
+
+func attempts(rng *rand.Rand) []*event.Attempt {
+	return []*event.Attempt{{Backend: "b", Error: "gone", Ids: event.AppendIDs(nil, ids(rng, 1+rng.IntN(4)))}}
+}
+
 func (s *Session) randomTurn(rng *rand.Rand, id string) {
-	step := Step{ID: id, New: ids(rng, 1+rng.IntN(8)), Out: ids(rng, 1+rng.IntN(8))}
+	step := Step{ID: id, New: ids(rng, 1+rng.IntN(8)), Out: ids(rng, 1+rng.IntN(8)), Text: rng.IntN(12) == 0}
+	if rng.IntN(12) == 0 {
+		step.Out = nil // no answer, or one that came as text
+	}
 	switch k := rng.IntN(10); {
-	case len(s.Turns) == 0 || k == 0: // a root
+	case len(s.Turns) == 0: // a root
+	case k == 0: // another, or the same request again
+		if root := s.Turns[0]; rng.IntN(2) == 0 && len(root.Prompt) > 0 {
+			step.New = slices.Clone(root.Prompt)
+		}
 	case k < 7: // go on from the newest
 		step.Parent = s.Turns[len(s.Turns)-1].ID
 	default: // branch, or the same request again
 		step.Parent = s.Turns[rng.IntN(len(s.Turns))].ID
 	}
 	p := s.Turn(step.Parent)
-	if p != nil {
+	if p != nil && len(p.IDs()) > 0 {
 		switch rng.IntN(6) {
 		case 0:
 			step.Cut = 1 // the end token, which some families write again
@@ -92,35 +130,63 @@ func (s *Session) randomTurn(rng *rand.Rand, id string) {
 	how := rng.IntN(8)
 	step.Edit = func(c *event.TurnCommitted) {
 		c.Request.Class = pick(rng, "main", "main", "main", "main", "subagent", "side", "compaction", "probe", "")
+		c.Request.Thread = pick(rng, "", "", "", "t1")
 		c.Request.ReceivedUs = rng.Int64N(1 << 40)
 		c.Completion.FinishReason = pick(rng, "stop", "stop", "tool_calls", "length")
 		if rng.IntN(3) == 0 {
 			first := uint32(rng.IntN(len(step.Out) + 1))
-			c.Completion.Versions = []*event.VersionSpan{{Count: first, Label: "7"}, {Count: uint32(len(step.Out)) - first, Label: "8"}}
+			c.Completion.Versions = []*event.VersionSpan{{Count: first, Label: "7"}, {Count: uint32(len(step.Out)) - first, Label: pick(rng, "8", "8", "step-8")}}
 		}
-		switch rng.IntN(12) {
-		case 0:
-			c.Generation.Proof = event.PromptProof_PROMPT_PROOF_COUNT
-		case 1:
-			c.Match.Tolerances = []string{"reasoning_dropped"}
-		case 2:
-			c.Match.Ambiguous = true
-		case 3:
-			c.Match.Rewritten = true
-		case 4:
-			c.Completion.Versions = nil
-		case 5:
-			c.Completion.Logprobs = nil
-		case 6:
-			c.Generation.PromptTokens++ // an engine that ignored our ids
-		case 7:
-			c.Generation.Attempts = []*event.Attempt{{Backend: "b", Error: "gone", Ids: event.AppendIDs(nil, ids(rng, 1+rng.IntN(4)))}}
-		}
-		if p != nil {
+		evidence(rng, c)
+		if p != nil && !step.Text {
 			s.rebase(rng, how, c)
 		}
 	}
 	s.Commit(step)
+}
+
+// evidence changes what shows how good a turn is, and often leaves it as it is.
+func evidence(rng *rand.Rand, c *event.TurnCommitted) {
+	switch rng.IntN(40) {
+	case 0, 1:
+		c.Generation.Proof = event.PromptProof_PROMPT_PROOF_COUNT
+	case 2:
+		c.Generation.Proof = 99 // of a newer gateway
+	case 3:
+		c.Match.Tolerances = []string{"reasoning_dropped"}
+	case 4:
+		c.Match.Ambiguous = true
+	case 5, 6:
+		c.Match.Rewritten = true
+	case 7:
+		c.Completion.Versions = nil
+	case 8:
+		c.Completion.Logprobs = nil
+	case 9:
+		if lp := c.Completion.Logprobs; len(lp) > 0 {
+			copy(lp, event.AppendFloats(nil, []float32{float32(math.NaN())}))
+		}
+	case 10:
+		c.Completion.Logprobs = append(c.Completion.Logprobs, 0, 0, 0, 0)
+	case 11:
+		c.Completion.LogprobKind = event.LogprobKind_LOGPROB_KIND_UNSPECIFIED
+	case 12:
+		c.Generation.PromptTokens++ // an engine that ignored our ids
+	case 13:
+		c.Completion.Versions = append(c.Completion.Versions, &event.VersionSpan{Count: 1, Label: "9"})
+	case 14:
+		c.Generation.Tokenizer = "other"
+	case 15, 16:
+		c.Generation.Template = "other"
+	case 17:
+		c.Generation.Constraints = []string{"json_schema"}
+	case 18:
+		c.Request.SamplingUsed = []byte(`{"temperature":0}`)
+	case 19:
+		c.Completion.Flags = []string{"malformed_call"}
+	case 20, 21:
+		c.Generation.Attempts = attempts(rng)
+	}
 }
 
 // rebase stores the same prompt upon something else.

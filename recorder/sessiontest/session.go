@@ -72,6 +72,9 @@ type Step struct {
 	Cut int
 	// New are the prompt's new ids; Out the completion's.
 	New, Out []uint32
+	// Text is a turn that the engine was given as text: the log holds no ids of
+	// its prompt. Without Out the answer came as text, too.
+	Text bool
 	// Edit changes the event before it is appended.
 	Edit func(*event.TurnCommitted)
 }
@@ -119,6 +122,14 @@ func (s *Session) Commit(step Step) *Turn {
 	if p := s.Turn(step.Parent); p != nil {
 		before := p.Event.GetTurnCommitted().GetConversation()
 		c.Conversation.Keep = before.GetKeep() + uint32(len(before.GetMessages())) + 1
+	}
+	if step.Text {
+		t.Prompt = nil
+		c.Base, c.ParentKeep, c.Segments = nil, 0, nil
+		c.Generation.Proof, c.Generation.PromptTokens = event.PromptProof_PROMPT_PROOF_NONE, 0
+		if len(step.Out) == 0 {
+			c.Completion.Text = "answer"
+		}
 	}
 	if step.Edit != nil {
 		step.Edit(c)

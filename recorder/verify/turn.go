@@ -127,10 +127,7 @@ func (s *session) turn(t *turn) {
 func (t *turn) evidence() event.Grade {
 	c := t.committed
 	comp, gen, k := c.GetCompletion(), c.GetGeneration(), event.Count(c.GetCompletion().GetIds())
-	told := 0
-	for _, v := range comp.GetVersions() {
-		told += int(v.GetCount())
-	}
+	told := versioned(comp)
 	prompt := int(c.GetBase().GetKeep()) + c.NewIDs() - k
 	counted := gen.GetPromptTokens() != 0 || gen.GetProof() == event.PromptProof_PROMPT_PROOF_COUNT
 	ours := gen.GetProof() == event.PromptProof_PROMPT_PROOF_ECHO || gen.GetProof() == event.PromptProof_PROMPT_PROOF_COUNT
@@ -146,15 +143,24 @@ func (t *turn) evidence() event.Grade {
 	return event.Grade_GRADE_A
 }
 
+// versioned is the number of ids that the engine named weight versions of.
+func versioned(c *event.Completion) (n int) {
+	for _, v := range c.GetVersions() {
+		n += int(v.GetCount())
+	}
+	return n
+}
+
 // versions compares weight versions with the labels that are numbers.
 func (s *session) versions(t *turn, k int) {
 	said := t.spans.AppendVersions(nil)[t.spans.Start:t.spans.End]
+	told := t.committed.GetCompletion().GetVersions()
+	if versioned(t.committed.GetCompletion()) != k {
+		told = nil // they do not fit the ids, which is in the grade
+	}
 	at := 0
-	for _, v := range t.committed.GetCompletion().GetVersions() {
+	for _, v := range told {
 		n := int(v.GetCount())
-		if n > len(said)-at {
-			return // they do not fit the ids: that is in the grade
-		}
 		want, err := strconv.ParseInt(v.GetLabel(), 10, 32)
 		for _, is := range said[at : at+n] {
 			if err == nil && want >= 0 && int64(is) != want || is < event.NoVersion {

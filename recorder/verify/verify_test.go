@@ -56,7 +56,7 @@ func TestWhatTheRecorderWritesKeepsEveryPromise(t *testing.T) {
 		r, err := verify.Run(t.Context(), turns, trajectories, replay.These(s.ID), verify.Options{Row: func(row verify.Row) error {
 			rows++
 			last := row.Turns[len(row.Turns)-1]
-			require.Equal(t, s.Turn(last).IDs(), row.IDs)
+			require.Equal(t, append([]uint32{}, s.Turn(last).IDs()...), append([]uint32{}, row.IDs...))
 			require.Len(t, row.Mask, len(row.IDs))
 			require.Len(t, row.Versions, len(row.IDs))
 			if row.Logprobs != nil {

@@ -20,8 +20,11 @@ type versions struct {
 }
 
 type runVersions struct {
-	mu      sync.Mutex
+	// reading is a slot: who has it may read on in the log, from the tip.
+	reading chan struct{}
 	tip     journal.Tip
+
+	mu      sync.Mutex // never held while the log is read
 	numbers map[string]int32
 	missed  map[string]time.Time
 }
@@ -35,7 +38,7 @@ func (v *versions) run(run string) *runVersions {
 	defer v.mu.Unlock()
 	r, ok := v.runs[run]
 	if !ok {
-		r = &runVersions{numbers: map[string]int32{}, missed: map[string]time.Time{}}
+		r = &runVersions{reading: make(chan struct{}, 1), numbers: map[string]int32{}, missed: map[string]time.Time{}}
 		v.runs[run] = r
 	}
 	return r
@@ -43,11 +46,7 @@ func (v *versions) run(run string) *runVersions {
 
 // lookup is fold.Aids.Version. It only looks at what learn has read.
 func (v *versions) lookup(run, label string) (int32, bool) {
-	r := v.run(run)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n, ok := r.numbers[label]
-	return n, ok
+	return v.run(run).number(label)
 }
 
 // learn reads on in the run's log if the turn has a label without a number. A
@@ -67,12 +66,13 @@ func (v *versions) learn(ctx context.Context, run string, c *event.TurnCommitted
 }
 
 func (r *runVersions) learn(ctx context.Context, turns journal.Journal, session, label string, fetched time.Time) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, ok := r.numbers[label]; ok {
-		return nil
+	select {
+	case r.reading <- struct{}{}:
+		defer func() { <-r.reading }()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	if at, ok := r.missed[label]; ok && at.After(fetched) {
+	if r.settled(label, fetched) {
 		return nil
 	}
 	asked := time.Now()
@@ -81,17 +81,46 @@ func (r *runVersions) learn(ctx context.Context, turns journal.Journal, session,
 			return err
 		}
 		if w := e.Event.GetWeightsUpdated(); w != nil {
-			// The first number counts: an event cannot change what turns before
-			// it already said.
-			if _, ok := r.numbers[w.GetLabel()]; !ok {
-				r.numbers[w.GetLabel()] = w.GetVersion()
-			}
+			r.give(w.GetLabel(), w.GetVersion())
 		}
 		r.tip = e.Tip
 	}
+	r.miss(label, asked)
+	return nil
+}
+
+func (r *runVersions) number(label string) (int32, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, ok := r.numbers[label]
+	return n, ok
+}
+
+// settled reports whether the log need not be read for a turn that was fetched
+// at a time.
+func (r *runVersions) settled(label string, fetched time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.numbers[label]
+	return ok || r.missed[label].After(fetched)
+}
+
+// give keeps the first number of a label: an event cannot change what turns
+// before it already said.
+func (r *runVersions) give(label string, n int32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.numbers[label]; !ok {
+		r.numbers[label] = n
+	}
+}
+
+// miss notes that a label had no number when the log was read at a time.
+func (r *runVersions) miss(label string, asked time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	delete(r.missed, label)
 	if _, ok := r.numbers[label]; !ok {
 		r.missed[label] = asked
 	}
-	return nil
 }
