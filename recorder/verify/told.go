@@ -12,7 +12,7 @@ import (
 func (s *session) told() {
 	for i, u := range s.updates {
 		e := s.events[i]
-		same := func(*event.Output) bool { return false }
+		var same func(*event.Output) bool
 		switch b := e.Event.GetBody().(type) {
 		case *event.Event_SessionOpened:
 			same = func(o *event.Output) bool { return sameOpening(b.SessionOpened, o.GetSessionStarted()) }
