@@ -13,7 +13,10 @@ import (
 
 	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/httpapi"
+	"turnlog.dev/recorder/deadletter"
+	"turnlog.dev/recorder/parked"
 	"turnlog.dev/recorder/registry"
+	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/jet"
 )
 
@@ -28,7 +31,8 @@ func (s *Stack) startGateway(ctx context.Context, g *group, l *logs, m *metrics,
 	}
 	trajectories, err1 := l.open(ctx, conn, jet.Trajectories)
 	sessions, err2 := l.registry(ctx, conn)
-	if err := errors.Join(err1, err2); err != nil {
+	dead, err3 := l.open(ctx, conn, jet.DeadLetters)
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
 	k, err := keys(s.cfg.AdminFile(), s.cfg.SeedFile())
@@ -55,7 +59,7 @@ func (s *Stack) startGateway(ctx context.Context, g *group, l *logs, m *metrics,
 	}
 	m.gateway(gw.Stats)
 	handler, err := httpapi.New(httpConfig(s.cfg), httpapi.Deps{
-		Gateway: gw, Ready: turns.Health, Sessions: listing{sessions}, Trajectories: trajectories, Metrics: m.handler(), Log: s.opt.Log, Fault: s.opt.Fault,
+		Gateway: gw, Ready: turns.Health, Sessions: listing{sessions}, Parked: aside{turns, sessions, deadletter.New(dead), s.cfg.Gateway.AppendTimeout}, Trajectories: trajectories, Metrics: m.handler(), Log: s.opt.Log, Fault: s.opt.Fault,
 	})
 	if err != nil {
 		return err
@@ -79,6 +83,43 @@ func (l listing) List(ctx context.Context, run, group, state string) iter.Seq2[[
 			}
 		}
 	}
+}
+
+// aside are the parked sessions as the gateway shows them.
+type aside struct {
+	turns    journal.Journal
+	registry *registry.Stored
+	letters  *deadletter.Box
+	patience time.Duration // with a log that does not answer
+}
+
+// List implements httpapi.Parked.
+func (a aside) List(ctx context.Context, run string) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for e, err := range parked.List(ctx, a.registry, a.letters, run) {
+			var row []byte
+			if err == nil {
+				row, err = json.Marshal(e)
+			}
+			if !yield(row, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Release implements httpapi.Parked.
+func (a aside) Release(ctx context.Context, session, detail string) error {
+	ctx, cancel := context.WithTimeout(ctx, a.patience)
+	defer cancel()
+	err := parked.Release(ctx, a.turns, session, detail, time.Now())
+	switch {
+	case errors.Is(err, parked.ErrUnknown):
+		return &gateway.Error{Kind: gateway.UnknownThing, Param: "session", Message: "no such session", Err: err}
+	case errors.Is(err, parked.ErrUnreadable):
+		return &gateway.Error{Kind: gateway.Damaged, Message: err.Error(), Err: err}
+	}
+	return err
 }
 
 // Limits of the HTTP server. A turn may take long; a header may not.

@@ -51,6 +51,8 @@ type Deps struct {
 	Ready func(context.Context) error
 	// Sessions lists sessions; nil leaves the list out.
 	Sessions Sessions
+	// Parked lists and releases parked sessions; nil leaves both out.
+	Parked Parked
 	// Trajectories is the trajectory stream; nil leaves it out.
 	Trajectories journal.Journal
 	// Metrics serves /metrics; nil leaves the route out.
@@ -68,6 +70,16 @@ type Sessions interface {
 	// List yields the rows of sessions as JSON objects, in no order. Empty
 	// filters select all.
 	List(ctx context.Context, run, group, state string) iter.Seq2[[]byte, error]
+}
+
+// Parked are the sessions that recorders could not fold.
+type Parked interface {
+	// List yields the events for which sessions are parked as JSON objects, one
+	// session's after another's. An empty run selects all.
+	List(ctx context.Context, run string) iter.Seq2[[]byte, error]
+	// Release orders recorders to fold a session again, should it be parked.
+	// Each call is an order of its own.
+	Release(ctx context.Context, session, detail string) error
 }
 
 type api struct {
@@ -122,6 +134,9 @@ func New(cfg Config, deps Deps) (http.Handler, error) {
 	e.POST("/sessions/:session/close", a.closeSession, a.admin)
 	e.POST("/sessions/:session/reward", a.reward, a.admin)
 	e.POST("/sessions/:session/annotations", a.annotate, a.admin)
+
+	e.POST("/sessions/:session/release", a.releaseSession, a.admin)
+	e.GET("/parked", a.listParked, a.admin)
 
 	e.POST("/runs", a.openRun, a.admin)
 	e.POST("/runs/:run/weights", a.updateWeights, a.admin)

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"net/http"
 	"strconv"
@@ -104,9 +105,14 @@ func (a *api) listSessions(c *echo.Context) error {
 	default:
 		return gateway.Invalidf("state", "state is open, closed, parked or trimmed, not %q", state)
 	}
+	return a.lines(c, a.deps.Sessions.List(c.Request().Context(), c.QueryParam("run"), c.QueryParam("group"), state))
+}
+
+// lines writes JSON objects, one a line.
+func (a *api) lines(c *echo.Context, rows iter.Seq2[[]byte, error]) error {
 	w := c.Response()
 	begun := false
-	for row, err := range a.deps.Sessions.List(c.Request().Context(), c.QueryParam("run"), c.QueryParam("group"), state) {
+	for row, err := range rows {
 		switch {
 		case err != nil && !begun:
 			return err
@@ -125,6 +131,52 @@ func (a *api) listSessions(c *echo.Context) error {
 		return c.Blob(http.StatusOK, "application/x-ndjson", nil)
 	}
 	return nil
+}
+
+// listParked lists the events for which sessions are parked, a JSON object a
+// line; ?run= selects.
+func (a *api) listParked(c *echo.Context) error {
+	if a.deps.Parked == nil {
+		return errNoParked
+	}
+	return a.lines(c, a.deps.Parked.List(c.Request().Context(), c.QueryParam("run")))
+}
+
+var errNoParked = &gateway.Error{Kind: gateway.UnknownRoute, Message: "this gateway does not look after parked sessions"}
+
+// releaseSession orders that a session be folded again, should it be parked. It
+// answers when the order is in the log; recorders come to it later. The body is
+// optional: {"detail":"why"}.
+func (a *api) releaseSession(c *echo.Context) error {
+	if a.deps.Parked == nil {
+		return errNoParked
+	}
+	body, err := a.body(c)
+	if err != nil {
+		return err
+	}
+	detail := ""
+	if len(body) > 0 {
+		if err := dialect.Object(body); err != nil {
+			return err
+		}
+		for k, v := range rawjson.Members(body) {
+			if k != "detail" {
+				return gateway.Invalidf(k, "unknown field %q", k)
+			}
+			if detail, err = dialect.Text(k, v); err != nil {
+				return err
+			}
+		}
+	}
+	sess := c.Param("session")
+	if !gateway.ValidName(sess) {
+		return gateway.Invalidf("session", "a session id is 1 to 64 of A-Z, a-z, 0-9, _ and -")
+	}
+	if err := a.deps.Parked.Release(c.Request().Context(), sess, detail); err != nil {
+		return err
+	}
+	return c.JSONBlob(http.StatusAccepted, append(rawjson.AppendText([]byte(`{"session":`), sess), `,"state":"released"}`+"\n"...))
 }
 
 // showTurn shows one turn as it stands in the log: its place, its messages, its

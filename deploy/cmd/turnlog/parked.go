@@ -1,64 +1,222 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"turnlog.dev/deploy/config"
 	"turnlog.dev/deploy/stack"
 	"turnlog.dev/recorder/deadletter"
-	"turnlog.dev/recorder/registry"
+	"turnlog.dev/recorder/parked"
 )
 
-// parkedCommand lists what could not be folded, and why.
+// parkedCommand lists what could not be folded, and why, and releases it.
 func parkedCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "parked", Short: "List the sessions that could not be folded, and the events for which",
+		Use: "parked [--release [SESSION...]]", Short: "List the sessions that could not be folded and the events for which, or release them",
 		Long: "A parked session is recorded up to the event that could not be folded, and trained no further.\n" +
-			"After a repair, with a recorder that can fold it, turnlog replay --parked shows what becomes of it, and\n" +
-			"turnlog replay --parked --into FOLDER --shards exports it.",
+			"After a repair (a newer turnlog, a larger limit, files that were missing) turnlog replay --parked shows what would\n" +
+			"become of it, and turnlog parked --release lets the recorder fold it again, from its first event: the sessions\n" +
+			"that are named, or all that are listed. What was recorded of it before is void then. A session that still cannot\n" +
+			"be folded is parked again, with its reason.\n" +
+			"Asks the gateway that runs (--listen); if none does, looks into the log itself.",
 	}
 	run := cmd.Flags().String("run", "", "of this run")
 	asJSON := cmd.Flags().Bool("json", false, "print each event as a JSON object, with the message itself where it could not be read")
-	return configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
-		return stack.WithLogs(cmd.Context(), cfg, logger(cfg, cmd.ErrOrStderr()), func(l stack.Logs) error {
-			box := deadletter.New(l.DeadLetters)
-			out := cmd.OutOrStdout()
-			w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-			sessions, events := 0, 0
-			for s, err := range l.Registry.List(cmd.Context(), registry.Filter{Run: *run, State: registry.Parked}) {
-				if err != nil {
-					return err
-				}
-				letters, err := box.Read(cmd.Context(), s.ID)
-				if err != nil {
-					return err
-				}
-				sessions, events = sessions+1, events+len(letters)
-				for _, d := range letters {
-					if *asJSON {
-						if err := json.NewEncoder(out).Encode(d); err != nil {
-							return err
-						}
-						continue
-					}
-					if events == len(letters) && d.Position == letters[0].Position {
-						fmt.Fprintln(w, "SESSION\tRUN\tEVENT\tKIND\tPOSITION\tREASON\tDETAIL")
-					}
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", s.ID, s.Run, d.Event, d.Kind, d.Position, d.Reason, d.Detail)
-				}
-			}
-			if *asJSON {
-				return nil
-			}
-			if err := w.Flush(); err != nil {
+	release := cmd.Flags().Bool("release", false, "let the recorder fold the sessions again")
+	wait := cmd.Flags().Duration("wait", 10*time.Second, "how long to wait for what becomes of released sessions; 0 for not at all")
+	detail := cmd.Flags().String("detail", "", "why they are released, for people who read the log")
+	cmd = configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
+		return withParked(cmd.Context(), cfg, func(p parkedSessions) error {
+			events, err := p.list(cmd.Context(), *run)
+			if err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(out, "%d sessions are parked, for %d events\n", sessions, events)
-			return err
+			out := cmd.OutOrStdout()
+			if !*release {
+				return printParked(out, events, *asJSON)
+			}
+			chosen := cmd.Flags().Args()
+			if len(chosen) == 0 {
+				chosen = slices.Sorted(maps.Keys(why(events)))
+			}
+			for _, id := range chosen {
+				if err := p.release(cmd.Context(), id, *detail); err != nil {
+					return err
+				}
+			}
+			return afterRelease(cmd.Context(), out, p, chosen, why(events), *wait)
+		}, cmd.ErrOrStderr())
+	})
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 && !*release {
+			return errors.New("turnlog parked lists all sessions; with --release it lets go those that are named")
+		}
+		return nil
+	}
+	return cmd
+}
+
+// parkedSessions are those of a gateway that runs, or of a log.
+type parkedSessions struct {
+	list    func(ctx context.Context, run string) ([]parked.Event, error)
+	release func(ctx context.Context, session, detail string) error
+	// recorded is false when no recorder is at work that we know of.
+	recorded bool
+}
+
+// withParked finds the parked sessions: through the gateway that runs, or else
+// in the log itself.
+func withParked(ctx context.Context, cfg config.Config, do func(parkedSessions) error, errOut io.Writer) error {
+	c, away := newClient(cfg)
+	if away == nil {
+		p := c.parked()
+		if _, away = p.list(ctx, "none"); away == nil {
+			return do(p)
+		}
+		if !errors.Is(away, errNoGateway) && !errors.Is(away, errOtherGateway) {
+			return away
+		}
+	}
+	inside := false
+	err := stack.WithLogs(ctx, cfg, logger(quiet(cfg, errOut), errOut), func(l stack.Logs) error {
+		inside = true
+		box := deadletter.New(l.DeadLetters)
+		return do(parkedSessions{
+			list: func(ctx context.Context, run string) (all []parked.Event, err error) {
+				for e, err := range parked.List(ctx, l.Registry, box, run) {
+					if err != nil {
+						return nil, err
+					}
+					all = append(all, e)
+				}
+				return all, nil
+			},
+			release: func(ctx context.Context, session, detail string) error {
+				return parked.Release(ctx, l.Turns, session, detail, time.Now())
+			},
+			recorded: cfg.Log.URL != "",
 		})
 	})
+	if err != nil && !inside {
+		return errors.Join(away, err)
+	}
+	return err
+}
+
+func (c client) parked() parkedSessions {
+	return parkedSessions{
+		list: func(ctx context.Context, run string) ([]parked.Event, error) {
+			return listed[parked.Event](ctx, c, "/parked?"+url.Values{"run": {run}}.Encode())
+		},
+		release: func(ctx context.Context, session, detail string) error {
+			body, err := json.Marshal(map[string]string{"detail": detail})
+			if err != nil {
+				return err
+			}
+			answer, err := c.do(ctx, "POST", "/sessions/"+url.PathEscape(session)+"/release", string(body))
+			if err != nil {
+				return fmt.Errorf("release %s: %w", session, err)
+			}
+			return answer.Close()
+		},
+		recorded: true,
+	}
+}
+
+func printParked(out io.Writer, events []parked.Event, asJSON bool) error {
+	if asJSON {
+		enc := json.NewEncoder(out)
+		for _, e := range events {
+			if err := enc.Encode(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for i, e := range events {
+		if i == 0 {
+			fmt.Fprintln(w, "SESSION\tRUN\tEVENT\tKIND\tPOSITION\tAT\tREASON\tDETAIL")
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", e.Session, e.Run, dash(e.Event), dash(e.Kind), e.Position,
+			e.Time.Local().Format(time.DateTime), e.Reason, e.Detail)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "%d sessions are parked, for %d events\n", len(why(events)), len(events))
+	return err
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// why says for each session why it is parked, in a way that changes when it
+// is parked again.
+func why(events []parked.Event) map[string]string {
+	found := map[string]string{}
+	for _, e := range events {
+		found[e.Session] += fmt.Sprintf("%d %s %d;", e.Round, e.Event, e.Position)
+	}
+	return found
+}
+
+// afterRelease waits for what becomes of released sessions, and says it.
+func afterRelease(ctx context.Context, out io.Writer, p parkedSessions, released []string, before map[string]string, wait time.Duration) error {
+	fmt.Fprintf(out, "%d sessions are released\n", len(released))
+	if len(released) == 0 {
+		return nil
+	}
+	if !p.recorded {
+		fmt.Fprintln(out, "nothing runs here: they are folded again when turnlog up does")
+		return nil
+	}
+	if wait <= 0 {
+		return nil
+	}
+	deadline := time.NewTimer(wait)
+	defer deadline.Stop()
+	for {
+		events, err := p.list(ctx, "")
+		if err != nil {
+			return err
+		}
+		now := why(events)
+		waiting := slices.DeleteFunc(slices.Clone(released), func(id string) bool { return now[id] != before[id] || now[id] == "" })
+		again := slices.DeleteFunc(events, func(e parked.Event) bool { return !slices.Contains(released, e.Session) })
+		switch {
+		case len(waiting) > 0:
+		case len(again) > 0:
+			if err := printParked(out, again, false); err != nil {
+				return err
+			}
+			return errors.New("some sessions could not be folded again: repair what their reasons name and release them once more")
+		default:
+			_, err := fmt.Fprintln(out, "none of them is parked any more")
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-deadline.C:
+			return fmt.Errorf("the recorder has not come to %s within %s: look again with turnlog parked", strings.Join(waiting, ", "), wait)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }

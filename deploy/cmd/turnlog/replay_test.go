@@ -139,7 +139,7 @@ func TestWhatIsParkedIsListedWithItsReasonAndFoldedByItself(t *testing.T) {
 	run("demo", "--listen", "127.0.0.1:1", "--sessions", "1") // records it, too
 
 	list := run("parked")
-	require.Regexp(t, `bad +\S+ +turn-b +\S*turn_committed +\d+ +illegal +\S+`, list)
+	require.Regexp(t, `bad +\S+ +turn-b +\S*turn_committed +\d+ +20\S+ \S+ +illegal +\S+`, list)
 	require.Contains(t, list, "1 sessions are parked, for 1 events")
 	require.Contains(t, run("parked", "--json"), `"reason":"illegal"`)
 	require.Contains(t, run("parked", "--run", "no-such-run"), "0 sessions are parked")

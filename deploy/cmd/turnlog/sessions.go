@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -43,8 +42,19 @@ func newClient(cfg config.Config) (client, error) {
 	return client{"http://" + cfg.Listen, key}, err
 }
 
+// errNoGateway says that nobody answers.
+var errNoGateway = errors.New("no gateway answers")
+
+// errOtherGateway says that who answers is not the one of this key.
+var errOtherGateway = errors.New("does not take this admin key")
+
 func (c client) get(ctx context.Context, path string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
+	return c.do(ctx, http.MethodGet, path, "")
+}
+
+// do sends a request and returns the body of an answer that is no refusal.
+func (c client) do(ctx context.Context, method, path, body string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -55,9 +65,9 @@ func (c client) get(ctx context.Context, path string) (io.ReadCloser, error) {
 		if errors.As(err, &u) {
 			err = u.Err // without the address once more
 		}
-		return nil, fmt.Errorf("no gateway answers at %s: %w; start one with turnlog up, or say where it is with --listen", c.base, err)
+		return nil, fmt.Errorf("%w at %s: %w; start one with turnlog up, or say where it is with --listen", errNoGateway, c.base, err)
 	}
-	if res.StatusCode != http.StatusOK {
+	if res.StatusCode < 200 || res.StatusCode > 299 {
 		defer res.Body.Close()
 		return nil, refusal(c.base, res)
 	}
@@ -67,7 +77,7 @@ func (c client) get(ctx context.Context, path string) (io.ReadCloser, error) {
 // errNotFound is an answer of a gateway that has not what was asked for.
 var errNotFound = errors.New("not found")
 
-// refusal is what a gateway's answer other than 200 says, in its own words.
+// refusal is what a gateway's answer other than success says, in its own words.
 func refusal(base string, res *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10))
 	said := strings.TrimSpace(string(raw))
@@ -83,29 +93,34 @@ func refusal(base string, res *http.Response) error {
 	case http.StatusNotFound:
 		return fmt.Errorf("%w: %s", errNotFound, said)
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("the gateway at %s does not take this admin key (%s): name the data folder of that gateway with --data, or its key file with --keys.admin-file", base, said)
+		return fmt.Errorf("the gateway at %s %w (%s): name the data folder of that gateway with --data, or its key file with --keys.admin-file", base, errOtherGateway, said)
 	}
 	return fmt.Errorf("the gateway at %s answers %s: %s", base, res.Status, said)
 }
 
 func (c client) list(ctx context.Context, run, group, state string) (all []registry.Session, err error) {
 	query := url.Values{"run": {run}, "group": {group}, "state": {state}}
-	body, err := c.get(ctx, "/sessions?"+query.Encode())
+	all, err = listed[registry.Session](ctx, c, "/sessions?"+query.Encode())
+	slices.SortFunc(all, func(a, b registry.Session) int { return a.OpenedAt.Compare(b.OpenedAt) })
+	return all, err
+}
+
+// listed are the JSON objects of a list.
+func listed[T any](ctx context.Context, c client, path string) (all []T, err error) {
+	body, err := c.get(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	defer body.Close()
-	s := bufio.NewScanner(body)
-	s.Buffer(nil, 1<<20)
-	for s.Scan() {
-		var row registry.Session
-		if err := json.Unmarshal(s.Bytes(), &row); err != nil {
-			return nil, err
+	for dec := json.NewDecoder(body); ; {
+		var row T
+		if err := dec.Decode(&row); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("the gateway's answer to %s: %w", path, err)
 		}
 		all = append(all, row)
 	}
-	slices.SortFunc(all, func(a, b registry.Session) int { return a.OpenedAt.Compare(b.OpenedAt) })
-	return all, s.Err()
 }
 
 func listCommand() *cobra.Command {
