@@ -2,6 +2,7 @@ package verify
 
 import (
 	"maps"
+	"math"
 	"slices"
 
 	"turnlog.dev/schema/event"
@@ -37,11 +38,8 @@ func (s *session) sealed() error {
 	s.leaves()
 	trained := map[string]bool{}
 	for _, b := range s.branches {
-		row, ok := s.branch(b, trained)
-		if ok && s.options.Row != nil {
-			if err := s.options.Row(row); err != nil {
-				return err
-			}
+		if err := s.branch(b, trained); err != nil {
+			return err
 		}
 	}
 	s.balance(trained)
@@ -90,43 +88,35 @@ func (s *session) leaves() {
 	}
 }
 
-// branch puts a branch together and checks its numbers.
-func (s *session) branch(b *event.BranchSealed, trained map[string]bool) (Row, bool) {
-	row := Row{Session: s.id, Branch: b.GetBranch(), Turns: b.GetTurns(), Grade: b.GetGrade()}
-	whole, grade, trainable := true, event.Grade_GRADE_UNSPECIFIED, 0
+// branch puts a branch together, segment by segment, and checks its numbers.
+func (s *session) branch(b *event.BranchSealed, trained map[string]bool) error {
+	seg := Segment{Session: s.id, Branch: b.GetBranch(), Bare: math.MaxInt, Grade: b.GetGrade()}
+	grade, trainable := event.Grade_GRADE_UNSPECIFIED, 0
 	before := ""
 	for _, id := range b.GetTurns() {
 		t := s.turns[id]
-		if t == nil || t.spans.GetParent() != before || int(t.spans.GetKeep()) > len(row.IDs) {
+		if t == nil || t.spans.GetParent() != before || int(t.spans.GetKeep()) > len(seg.IDs) {
 			s.find(Sealed, "branch %s is no path at turn %s", b.GetBranch(), id)
-			return row, false
+			return nil
+		}
+		if int(t.spans.GetKeep()) < len(seg.IDs) {
+			if err := s.segment(seg); err != nil {
+				return err
+			}
 		}
 		before = id
 		grade = max(grade, t.spans.GetGrade())
-		keep := t.spans.GetKeep()
-		row.IDs = t.spans.AppendIDs(row.IDs[:keep])
-		row.Mask = t.spans.AppendMask(row.Mask[:keep])
-		row.Versions = t.spans.AppendVersions(row.Versions[:keep])
-		row.Logprobs = t.spans.AppendLogprobs(row.Logprobs[:keep])
-		whole = whole && t.spans.HasLogprobs()
-		switch own := row.Mask[keep:]; {
-		case slices.Contains(b.GetShared(), id):
-			clear(own)
-		case slices.Contains(own, 1):
+		shared := slices.Contains(b.GetShared(), id)
+		if seg.add(t, shared); !shared && t.spans.Trainable() > 0 {
 			if trained[id] {
 				s.find(Masked, "turn %s is trained by two branches", id)
 			}
 			trained[id] = true
-			for _, m := range own {
-				trainable += int(m)
-			}
+			trainable += t.spans.Trainable()
 		}
 	}
-	if !whole {
-		row.Logprobs = nil
-	}
-	if int(b.GetTokens()) != len(row.IDs) || int(b.GetTrainable()) != trainable {
-		s.find(Sealed, "branch %s says %d tokens, %d trainable; it has %d and %d", b.GetBranch(), b.GetTokens(), b.GetTrainable(), len(row.IDs), trainable)
+	if int(b.GetTokens()) != len(seg.IDs) || int(b.GetTrainable()) != trainable {
+		s.find(Sealed, "branch %s says %d tokens, %d trainable; it has %d and %d", b.GetBranch(), b.GetTokens(), b.GetTrainable(), len(seg.IDs), trainable)
 	}
 	if grade != b.GetGrade() {
 		s.find(Graded, "branch %s has grade %s, its worst turn %s", b.GetBranch(), b.GetGrade(), grade)
@@ -134,7 +124,38 @@ func (s *session) branch(b *event.BranchSealed, trained map[string]bool) (Row, b
 	if b.GetGrade() == event.Grade_GRADE_X && b.GetTrainable() > 0 {
 		s.find(Masked, "branch %s of grade X would be trained", b.GetBranch())
 	}
-	return row, true
+	return s.segment(seg)
+}
+
+// add appends what a turn adds to what it keeps.
+func (g *Segment) add(t *turn, shared bool) {
+	keep := int(t.spans.GetKeep())
+	g.IDs = t.spans.AppendIDs(g.IDs[:keep])
+	g.Mask = t.spans.AppendMask(g.Mask[:keep])
+	g.Versions = t.spans.AppendVersions(g.Versions[:keep])
+	g.Logprobs = t.spans.AppendLogprobs(g.Logprobs[:keep])
+	g.From = append(g.From[:keep], slices.Repeat([]int32{int32(len(g.Turns))}, len(g.IDs)-keep)...)
+	g.Turns = append(g.Turns, t.spans.GetTurn())
+	if shared {
+		clear(g.Mask[keep:])
+	}
+	if g.Bare >= keep {
+		g.Bare = math.MaxInt
+	}
+	if !t.spans.HasLogprobs() {
+		g.Bare = min(g.Bare, keep+t.spans.Start)
+	}
+}
+
+// segment hands a copy of a segment on.
+func (s *session) segment(g Segment) error {
+	if s.options.Segment == nil {
+		return nil
+	}
+	g.Turns, g.From = slices.Clone(g.Turns), slices.Clone(g.From)
+	g.IDs, g.Mask = slices.Clone(g.IDs), slices.Clone(g.Mask)
+	g.Logprobs, g.Versions = slices.Clone(g.Logprobs), slices.Clone(g.Versions)
+	return s.options.Segment(g)
 }
 
 // balance checks the ledger against the log, and against what turns and branches

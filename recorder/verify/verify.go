@@ -42,6 +42,8 @@ const (
 	Balanced Promise = "balanced"
 	// Readable: both streams can be read.
 	Readable Promise = "readable"
+	// Exported: a row of a shard says what the trajectory says.
+	Exported Promise = "exported"
 )
 
 // Finding is a promise that was not kept.
@@ -67,16 +69,20 @@ type Report struct {
 	Findings       []Finding
 }
 
-// Row is the last segment of a branch as a trainer gets it, put together from
-// the spans: the sequence that its last turn ends. A reader of shards compares
-// its rows with these.
-type Row struct {
+// Segment is a sequence of a branch, put together from the spans: up to the turn
+// that ends it, because the next one keeps less, or because it is the last.
+type Segment struct {
 	Session, Branch string
-	Turns           []string
-	IDs             []uint32
-	Mask            []int8
-	// Logprobs is nil if any turn has none.
+	// Turns are the path up to the one that ends the segment; From is the index
+	// in it of the turn that each id is of.
+	Turns []string
+	From  []int32
+
+	IDs  []uint32
+	Mask []int8
+	// Logprobs are 0 from Bare on where a turn has none.
 	Logprobs []float32
+	Bare     int
 	Versions []int32
 	Grade    event.Grade
 }
@@ -85,8 +91,8 @@ type Row struct {
 type Options struct {
 	// Behind allows events without an update at the end of a session.
 	Behind bool
-	// Row is called for each branch of a sealed session.
-	Row func(Row) error
+	// Segment is called for each segment of each branch of a sealed session.
+	Segment func(Segment) error
 	// Progress is called after each session.
 	Progress func(Report)
 }

@@ -53,15 +53,14 @@ func TestWhatTheRecorderWritesKeepsEveryPromise(t *testing.T) {
 		s := sessiontest.Random(fmt.Sprintf("s%d", seed), seed)
 		turns, trajectories := recorded(t, s, nil)
 		rows := 0
-		r, err := verify.Run(t.Context(), turns, trajectories, replay.These(s.ID), verify.Options{Row: func(row verify.Row) error {
+		r, err := verify.Run(t.Context(), turns, trajectories, replay.These(s.ID), verify.Options{Segment: func(row verify.Segment) error {
 			rows++
 			last := row.Turns[len(row.Turns)-1]
 			require.Equal(t, append([]uint32{}, s.Turn(last).IDs()...), append([]uint32{}, row.IDs...))
 			require.Len(t, row.Mask, len(row.IDs))
 			require.Len(t, row.Versions, len(row.IDs))
-			if row.Logprobs != nil {
-				require.Len(t, row.Logprobs, len(row.IDs))
-			}
+			require.Len(t, row.Logprobs, len(row.IDs))
+			require.Len(t, row.From, len(row.IDs))
 			return nil
 		}})
 		require.NoError(t, err)
@@ -305,7 +304,7 @@ func TestTheLedgerOfAParkedSessionBalances(t *testing.T) {
 
 func TestAParkedSessionIsCountedAndHasNoRows(t *testing.T) {
 	turns, trajectories := recorded(t, parked(), nil)
-	r, err := verify.Run(t.Context(), turns, trajectories, replay.These("s1"), verify.Options{Row: func(verify.Row) error {
+	r, err := verify.Run(t.Context(), turns, trajectories, replay.These("s1"), verify.Options{Segment: func(verify.Segment) error {
 		require.Fail(t, "no row")
 		return nil
 	}})

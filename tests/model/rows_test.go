@@ -2,6 +2,8 @@ package model
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -10,7 +12,10 @@ import (
 	"turnlog.dev/exporter/rows"
 	"turnlog.dev/recorder/fold"
 	"turnlog.dev/recorder/sessiontest"
+	"turnlog.dev/recorder/verify"
 	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
+	"turnlog.dev/schema/journal/mem"
 )
 
 // TestRowsTrainWhatTheLedgerSays folds random sessions, makes rows of what the
@@ -35,6 +40,120 @@ func TestRowsTrainWhatTheLedgerSays(t *testing.T) {
 		made += len(r.Rows)
 	}
 	require.Greater(t, made, 1000)
+}
+
+// TestRowsAreWhatVerifyReadsInTheLog compares the exporter's rows with what
+// verify puts together with code of its own, and then rows with one fault.
+func TestRowsAreWhatVerifyReadsInTheLog(t *testing.T) {
+	faults := map[string]func(rng *rand.Rand, r *verify.Row) bool{
+		"an id": func(rng *rand.Rand, r *verify.Row) bool {
+			r.IDs = slices.Clone(r.IDs)
+			r.IDs[rng.IntN(len(r.IDs))] += 100
+			return true
+		},
+		"a token of context that is trained": func(_ *rand.Rand, r *verify.Row) bool {
+			r.Mask = slices.Clone(r.Mask)
+			at := slices.Index(r.Mask, 0)
+			if at >= 0 {
+				r.Mask[at] = 1
+			}
+			return at >= 0
+		},
+		"a token that is not trained": func(_ *rand.Rand, r *verify.Row) bool {
+			r.Mask = slices.Clone(r.Mask)
+			r.Mask[slices.Index(r.Mask, 1)] = 0
+			return true
+		},
+		"a logprob": func(rng *rand.Rand, r *verify.Row) bool {
+			r.Logprobs = slices.Clone(r.Logprobs)
+			if r.Logprobs != nil {
+				r.Logprobs[rng.IntN(len(r.Logprobs))]--
+			}
+			return r.Logprobs != nil
+		},
+		"a version": func(rng *rand.Rand, r *verify.Row) bool {
+			r.Versions = slices.Clone(r.Versions)
+			if r.Versions != nil {
+				r.Versions[rng.IntN(len(r.Versions))]++
+			}
+			return r.Versions != nil
+		},
+		"no versions":    func(_ *rand.Rand, r *verify.Row) bool { had := r.Versions != nil; r.Versions = nil; return had },
+		"another grade":  func(_ *rand.Rand, r *verify.Row) bool { r.Grade = map[string]string{"A": "B"}[r.Grade]; return true },
+		"another branch": func(_ *rand.Rand, r *verify.Row) bool { r.Branch += "0"; return true },
+		"a reward":       func(_ *rand.Rand, r *verify.Row) bool { v := float32(9); r.Reward = &v; return true },
+		"an id less": func(_ *rand.Rand, r *verify.Row) bool {
+			r.IDs, r.Mask = r.IDs[:len(r.IDs)-1], r.Mask[:len(r.Mask)-1]
+			if r.Logprobs != nil {
+				r.Logprobs = r.Logprobs[:len(r.IDs)]
+			}
+			if r.Versions != nil {
+				r.Versions = r.Versions[:len(r.IDs)]
+			}
+			return true
+		},
+	}
+	names := slices.Sorted(maps.Keys(faults))
+	seen := map[string]int{}
+	for seed := range uint64(400) {
+		s := sessiontest.Random(fmt.Sprintf("s%d", seed), seed)
+		sealed, x := folded(t, s)
+		if sealed == nil {
+			continue
+		}
+		turns, trajectories := logged(t, s)
+		r, err := x.Rows(rows.Policy{})
+		require.NoError(t, err)
+		var list []verify.Row
+		for _, row := range r.Rows {
+			list = append(list, verify.Row{
+				Name: row.RowID, Branch: row.BranchID, Grade: row.Grade,
+				IDs: row.InputIDs, Mask: row.LossMask, Logprobs: row.Logprobs, Versions: row.Versions, Reward: row.Reward,
+			})
+		}
+		found, err := verify.Rows(t.Context(), turns, trajectories, s.ID, list)
+		require.NoError(t, err)
+		require.Empty(t, found, "seed %d", seed)
+		if len(list) == 0 {
+			continue
+		}
+		rng := rand.New(rand.NewPCG(seed, 9))
+		name := names[int(seed)%len(names)]
+		if at := rng.IntN(len(list)); faults[name](rng, &list[at]) {
+			found, err = verify.Rows(t.Context(), turns, trajectories, s.ID, list)
+			require.NoError(t, err)
+			require.NotEmpty(t, found, "seed %d: %s of row %d goes unseen", seed, name, at)
+			seen[name]++
+		}
+		twice, err := verify.Rows(t.Context(), turns, trajectories, s.ID, append(list, list[0]))
+		require.NoError(t, err)
+		require.NotEmpty(t, twice, "seed %d: a row that stands twice goes unseen", seed)
+	}
+	for _, name := range names {
+		require.Greater(t, seen[name], 5, name)
+	}
+}
+
+// logged are both streams of a session.
+func logged(t *testing.T, s *sessiontest.Session) (turns, trajectories *mem.Journal) {
+	turns, trajectories = mem.New(mem.Options{}), mem.New(mem.Options{})
+	var in, out journal.Tip
+	var err error
+	for _, ev := range s.Events {
+		in, err = turns.Append(t.Context(), in, ev)
+		require.NoError(t, err)
+	}
+	st := fold.New(s.ID, fold.DefaultPolicy(), fold.Aids{})
+	for e, err := range turns.ReadSession(t.Context(), s.ID, journal.Tip{}) {
+		require.NoError(t, err)
+		u, err := st.Apply(e)
+		require.NoError(t, err)
+		if u != nil {
+			out, err = trajectories.Append(t.Context(), out, st.Event(st.UpdateID(e.Event.GetId()), e, u))
+			require.NoError(t, err)
+		}
+	}
+	return turns, trajectories
 }
 
 // folded runs a session through the recorder's fold and into the exporter.

@@ -146,3 +146,22 @@ func TestWhatIsParkedIsListedWithItsReasonAndFoldedByItself(t *testing.T) {
 	require.Contains(t, run("replay", "--parked"), "1 sessions, 1 turns")
 	require.Contains(t, run("replay", "--parked", "--into", filepath.Join(t.TempDir(), "again"), "--shards"), "by reason: void 1", "a session that failed is no sample")
 }
+
+func TestVerifyComparesTheShardsWithTheLog(t *testing.T) {
+	data, other := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "other")
+	for _, dir := range []string{data, other} {
+		out, err := turnlog(t, "demo", "--listen", "127.0.0.1:1", "--sessions", "2", "--data", dir, "--logging.level", "error")
+		require.NoError(t, err, out)
+	}
+	out, err := turnlog(t, "verify", "--data", data)
+	require.NoError(t, err, out)
+	require.Contains(t, out, "2 rows of 2 sessions in 1 shards")
+	require.Contains(t, out, " 0 findings")
+
+	foreign := filepath.Join(other, "shards")
+	out, err = turnlog(t, "verify", "--data", data, "--exporter.dir", foreign)
+	require.ErrorContains(t, err, "promises were broken")
+	require.Contains(t, out, "the log does not hold it")
+	out, err = turnlog(t, "verify", "--data", data, "--exporter.dir", foreign, "--no-shards")
+	require.NoError(t, err, out)
+}

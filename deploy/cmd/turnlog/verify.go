@@ -62,6 +62,11 @@ func (s selection) list(cmd *cobra.Command, l stack.Logs) ([]string, error) {
 	return ids, nil
 }
 
+// all reports that no flag chooses.
+func (s selection) all() bool {
+	return len(*s.sessions) == 0 && *s.run == "" && *s.from == "" && *s.to == "" && *s.partition < 0 && !*s.parked
+}
+
 func (s selection) bounds() (replay.Range, error) {
 	r := replay.Range{Run: *s.run, After: *s.after, UpTo: *s.upTo}
 	if *s.partition >= journal.Partitions {
@@ -88,11 +93,12 @@ func (s selection) bounds() (replay.Range, error) {
 	return r, nil
 }
 
-// verifyCommand reads both streams back and checks every promise.
+// verifyCommand reads both streams and the shards back and checks every promise.
 func verifyCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "verify", Short: "Read the log back and check every promise"}
+	cmd := &cobra.Command{Use: "verify", Short: "Read the log and the shards back and check every promise"}
 	sel := selectSessions(cmd)
 	behind := cmd.Flags().Bool("behind", false, "a recorder may still be at work: events without an update are no finding")
+	noShards := cmd.Flags().Bool("no-shards", false, "leave the shards alone: they are of another log")
 	return configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
 		return stack.WithLogs(cmd.Context(), cfg, logger(cfg, cmd.ErrOrStderr()), func(l stack.Logs) error {
 			sessions, err := sel.list(cmd, l)
@@ -116,9 +122,19 @@ func verifyCommand() *cobra.Command {
 			if len(*sel.sessions) > 0 && report.Events == 0 {
 				return fmt.Errorf("verify: the log holds no event of %v", *sel.sessions)
 			}
+			var shards shardReport
+			if !*noShards {
+				if shards, err = verifyShards(cmd.Context(), cfg, l, sessions, sel.all()); err != nil {
+					return err
+				}
+				report.Findings = append(report.Findings, shards.findings...)
+			}
 			out := cmd.OutOrStdout()
 			for _, f := range report.Findings {
 				fmt.Fprintln(out, f)
+			}
+			if !*noShards {
+				fmt.Fprintf(out, "%d rows of %d sessions in %d shards\n", shards.rows, shards.sessions, shards.files)
 			}
 			fmt.Fprintf(out, "%d sessions, %d events, %d turns, %d tokens: %d findings; %d sessions parked, %d behind\n",
 				report.Sessions, report.Events, report.Turns, report.Tokens, len(report.Findings), report.Parked, report.Behind)
