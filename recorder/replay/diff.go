@@ -14,51 +14,72 @@ import (
 	"turnlog.dev/schema/journal"
 )
 
-// Summary is what the trajectory stream says of one session, by what it says
+// summary is what the trajectory stream says of one session, by what it says
 // it of.
-type Summary struct {
-	Session  string
+type summary struct {
+	session  string
 	turns    map[string]*event.TurnSpans
 	branches map[string]*event.BranchSealed
 	seal     *event.SessionSealed
 	faults   []string
+	size     int
 }
 
-// NewSummary returns the summary of a session of which nothing is said.
-func NewSummary(session string) *Summary {
-	return &Summary{Session: session, turns: map[string]*event.TurnSpans{}, branches: map[string]*event.BranchSealed{}}
+// newSummary is the summary of a session of which nothing is said.
+func newSummary(session string) *summary {
+	return &summary{session: session, turns: map[string]*event.TurnSpans{}, branches: map[string]*event.BranchSealed{}}
 }
 
-// Add takes in one update.
-func (s *Summary) Add(u *event.TrajectoryUpdate) {
+// add takes in one update.
+func (s *summary) add(u *event.TrajectoryUpdate) {
 	for _, o := range u.GetOutputs() {
 		switch o := o.GetOutput().(type) {
 		case *event.Output_TurnSpans:
 			// In the form that is written now: another form is no difference.
 			t, _ := o.TurnSpans.Tokens()
 			s.turns[t.GetTurn()] = t.TurnSpans
+			s.size += 1024 + 4*t.Len
 		case *event.Output_BranchSealed:
 			s.branches[o.BranchSealed.GetBranch()] = o.BranchSealed
 		case *event.Output_SessionSealed:
 			s.seal = o.SessionSealed
 		case *event.Output_SessionRestarted:
-			*s = *NewSummary(s.Session)
+			*s = *newSummary(s.session)
 		case *event.Output_Fault:
 			s.faults = append(s.faults, o.Fault.GetReason())
 		}
 	}
 }
 
-// Recorded reads the summary of a session from a trajectory stream.
-func Recorded(ctx context.Context, trajectories journal.Journal, session string) (*Summary, error) {
-	s := NewSummary(session)
+// recorded reads the summary of a session from a trajectory stream.
+func recorded(ctx context.Context, trajectories journal.Journal, session string) (*summary, error) {
+	s := newSummary(session)
 	for e, err := range trajectories.ReadSession(ctx, session, journal.Tip{}) {
 		if err != nil {
-			return nil, fmt.Errorf("replay: recorded session %s: %w", session, err)
+			return nil, fmt.Errorf("recorded session: %w", err)
 		}
-		s.Add(e.Event.GetTrajectoryUpdate())
+		s.add(e.Event.GetTrajectoryUpdate())
 	}
 	return s, nil
+}
+
+// bytes estimates the memory that a summary holds, which may be nil.
+func (s *summary) bytes() int {
+	if s == nil {
+		return 0
+	}
+	return s.size
+}
+
+// sealed reports whether all turns and branches are known for good: a session
+// that is parked may be released.
+func (s *summary) sealed() bool { return s != nil && s.seal != nil && len(s.faults) == 0 }
+
+// letGo forgets turns and branches.
+func (s *summary) letGo() {
+	clear(s.turns)
+	clear(s.branches)
+	s.size = 0
 }
 
 // Row says what becomes of a branch's row.
@@ -96,25 +117,24 @@ func Exportable(b *event.BranchSealed) bool {
 	return b.GetTrainable() > 0 && b.GetGrade() <= event.Grade_GRADE_C
 }
 
-// Diff lists what differs between two folds: the turns, then the branches, by
-// id, then the session.
-func Diff(before, after *Summary) []Change {
+// details lists the turns, then the branches, that differ, each by id.
+func (s *summary) details(after *summary) []Change {
 	var out []Change
 	changed := map[string]bool{}
-	for _, id := range union(before.turns, after.turns) {
-		if f := turnFields(before.turns[id], after.turns[id]); len(f) > 0 {
+	for _, id := range union(s.turns, after.turns) {
+		if f := turnFields(s.turns[id], after.turns[id]); len(f) > 0 {
 			changed[id] = true
-			out = append(out, Change{Session: after.Session, What: "turn", ID: id, Fields: f})
+			out = append(out, Change{Session: after.session, What: "turn", ID: id, Fields: f})
 		}
 	}
-	for _, id := range union(before.branches, after.branches) {
-		b, a := before.branches[id], after.branches[id]
+	for _, id := range union(s.branches, after.branches) {
+		b, a := s.branches[id], after.branches[id]
 		fields := branchFields(b, a)
 		touched := slices.ContainsFunc(cmp.Or(a, b).GetTurns(), func(t string) bool { return changed[t] })
 		if len(fields) == 0 && !touched {
 			continue
 		}
-		c := Change{Session: after.Session, What: "branch", ID: id, Fields: fields}
+		c := Change{Session: after.session, What: "branch", ID: id, Fields: fields}
 		switch was, is := Exportable(b), Exportable(a); {
 		case !was && is:
 			c.Row = RowAdded
@@ -125,10 +145,15 @@ func Diff(before, after *Summary) []Change {
 		}
 		out = append(out, c)
 	}
-	if f := sessionFields(before, after); len(f) > 0 {
-		out = append(out, Change{Session: after.Session, What: "session", Fields: f})
-	}
 	return out
+}
+
+// overall lists what differs of the session itself.
+func (s *summary) overall(after *summary) []Change {
+	if f := sessionFields(s, after); len(f) > 0 {
+		return []Change{{Session: after.session, What: "session", Fields: f}}
+	}
+	return nil
 }
 
 func union[V any](a, b map[string]V) []string {
@@ -217,7 +242,7 @@ func branchFields(b, a *event.BranchSealed) []Field {
 	return f
 }
 
-func sessionFields(before, after *Summary) []Field {
+func sessionFields(before, after *summary) []Field {
 	var f fields
 	b, a := before.seal, after.seal
 	f.text("sealed", present(b != nil), present(a != nil))

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"turnlog.dev/recorder/fold"
+	"turnlog.dev/recorder/labels"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
 )
@@ -31,19 +32,30 @@ type Options struct {
 	Into journal.Journal
 	// Against is the trajectory stream to compare with; nil compares nothing.
 	Against journal.Journal
-	// Change is called for each difference, one at a time.
+	// Change is called for each difference, one at a time: a session's turns and
+	// branches when it is sealed, what differs of the session itself at the end.
 	Change func(Change)
-	// Progress is called after each session, one at a time.
+	// Progress is called now and then, one at a time, and at the end.
 	Progress func(Progress)
-	// Lanes is how many sessions are folded at the same time; 0 is 4.
+	// Lanes is how many sessions, or partitions of a range, are folded at the
+	// same time; 0 is 4.
 	Lanes int
+	// CacheBytes bounds the memory of sessions while a range is folded, besides
+	// those of each partition's last batch; 0 is 256 MiB. What falls out is read
+	// again when it is needed.
+	CacheBytes int
 }
 
 // Progress is how far a replay is.
 type Progress struct {
 	// Sessions counts those that are done, Failed those that could not be.
-	Sessions, Failed, Events, Turns, Tokens uint64
-	Elapsed                                 time.Duration
+	Sessions, Failed uint64
+	// Events, Turns and Tokens count what was folded.
+	Events, Turns, Tokens uint64
+	Elapsed               time.Duration
+	// Share of the range's positions that is done, from 0 to 1; 0 for a list of
+	// sessions, whose length only the caller knows.
+	Share float64
 }
 
 // Rate is the speed so far, in turns a second.
@@ -54,13 +66,12 @@ func (p Progress) Rate() float64 {
 	return float64(p.Turns) / p.Elapsed.Seconds()
 }
 
-// Left estimates how long the rest of so many sessions takes.
-func (p Progress) Left(sessions int) time.Duration {
-	done := p.Sessions + p.Failed
-	if done == 0 || uint64(sessions) <= done {
+// Left estimates how long the rest takes when a share of the work is done.
+func (p Progress) Left(share float64) time.Duration {
+	if share <= 0 || share >= 1 {
 		return 0
 	}
-	return time.Duration(float64(p.Elapsed) / float64(done) * float64(uint64(sessions)-done))
+	return time.Duration(float64(p.Elapsed) / share * (1 - share))
 }
 
 // Report sums up a replay.
@@ -82,19 +93,16 @@ type Report struct {
 // ErrDiffers says that a session is in the new stream already, made otherwise.
 var ErrDiffers = errors.New("replay: the new stream holds another fold of the session")
 
-// Run folds the given sessions again. A session that cannot be read is counted
-// and does not stop the others; the error is for what stops them all.
+// Run folds the given sessions again, each by itself: for a few of them. A
+// session that cannot be read is counted and does not stop the others; the error
+// is for what stops them all.
 func Run(ctx context.Context, turns journal.Journal, sessions iter.Seq2[string, error], o Options) (Report, error) {
-	if err := o.Policy.Validate(); err != nil {
+	r, err := newRunner(turns, o)
+	if err != nil {
 		return Report{}, err
 	}
-	if o.Lanes <= 0 {
-		o.Lanes = 4
-	}
-	r := &runner{turns: turns, o: o, started: time.Now(), versions: newVersions(turns)}
-	r.report.Why, r.report.Audited = map[string]int64{}, map[fold.Drift]int64{}
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(o.Lanes)
+	g.SetLimit(r.o.Lanes)
 	var listing error
 	for id, err := range sessions {
 		if err != nil {
@@ -105,74 +113,69 @@ func Run(ctx context.Context, turns journal.Journal, sessions iter.Seq2[string, 
 			break
 		}
 		g.Go(func() error {
-			one, err := r.session(ctx, id)
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			r.add(one, err)
-			return nil
+			s := r.session(id)
+			s.err = s.readOn(ctx, all)
+			s.finish(ctx)
+			r.progress(0)
+			return ctx.Err()
 		})
 	}
-	err := errors.Join(g.Wait(), listing)
-	r.report.Elapsed = time.Since(r.started)
-	return r.report, err
+	err = errors.Join(g.Wait(), listing)
+	return r.result(), err
 }
 
+// runner is what all lanes share.
 type runner struct {
-	turns    journal.Journal
-	o        Options
-	started  time.Time
-	versions *versions
+	turns   journal.Journal
+	o       Options
+	started time.Time
+	labels  *labels.Labels
 
 	mu     sync.Mutex
 	report Report
+	done   uint64 // positions of the range, of total
+	total  uint64
 }
 
-// replayed is the outcome for one session.
-type replayed struct {
-	Progress
-	changes []Change
-	audited map[fold.Drift]int
+func newRunner(turns journal.Journal, o Options) (*runner, error) {
+	if err := o.Policy.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Lanes <= 0 {
+		o.Lanes = 4
+	}
+	if o.CacheBytes <= 0 {
+		o.CacheBytes = 256 << 20
+	}
+	r := &runner{turns: turns, o: o, started: time.Now(), labels: labels.New(turns)}
+	r.report.Why, r.report.Audited = map[string]int64{}, map[fold.Drift]int64{}
+	return r, nil
 }
 
-func (r *runner) add(one replayed, err error) {
+// count changes the report.
+func (r *runner) count(f func(*Report)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := &r.report
-	p.Elapsed = time.Since(r.started)
-	if r.o.Progress != nil {
-		defer func() { r.o.Progress(p.Progress) }()
-	}
-	if err != nil {
-		p.Failed++
-		if len(p.Failures) < 100 {
-			p.Failures = append(p.Failures, err)
-		}
-		return
-	}
-	p.Sessions++
-	p.Events += one.Events
-	p.Turns += one.Turns
-	p.Tokens += one.Tokens
-	if len(one.changes) > 0 {
-		p.Changed++
-	}
-	for drift, n := range one.audited {
-		p.Audited[drift] += int64(n)
-	}
-	for _, c := range one.changes {
+	f(&r.report)
+}
+
+// changed reports differences.
+func (r *runner) changed(changes []Change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range changes {
 		if c.What == "turn" {
 			for _, f := range c.Fields {
-				p.Why[f.Name]++
+				r.report.Why[f.Name]++
 			}
 		}
 		switch c.Row {
 		case RowAdded:
-			p.RowsAdded++
+			r.report.RowsAdded++
 		case RowRemoved:
-			p.RowsRemoved++
+			r.report.RowsRemoved++
 		case RowChanged:
-			p.RowsChanged++
+			r.report.RowsChanged++
 		}
 		if r.o.Change != nil {
 			r.o.Change(c)
@@ -180,67 +183,24 @@ func (r *runner) add(one replayed, err error) {
 	}
 }
 
-// session folds one session from its first event.
-func (r *runner) session(ctx context.Context, id string) (replayed, error) {
-	var out replayed
-	st := fold.New(id, r.o.Policy, fold.Aids{Version: r.versions.lookup, Models: r.o.Models})
-	var after *Summary
-	if r.o.Against != nil {
-		after = NewSummary(id)
+// progress takes note of positions that are done.
+func (r *runner) progress(positions uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.done += positions; r.total > 0 {
+		r.report.Share = float64(r.done) / float64(r.total)
 	}
-	var tip journal.Tip
-	for whole := false; !whole; {
-		whole = true
-		for e, err := range r.turns.ReadSession(ctx, id, st.Tip()) {
-			if err != nil {
-				return out, fmt.Errorf("replay: session %s: %w", id, err)
-			}
-			if err := r.versions.learn(ctx, e.Event); err != nil {
-				return out, fmt.Errorf("replay: session %s: %w", id, err)
-			}
-			u, err := st.Apply(e)
-			if err != nil {
-				return out, fmt.Errorf("replay: session %s: %w", id, err)
-			}
-			if u == nil {
-				continue
-			}
-			if after != nil {
-				after.Add(u)
-			}
-			if r.o.Into != nil {
-				if tip, err = appendOnce(ctx, r.o.Into, tip, st.Event(st.UpdateID(e.Event.GetId()), e, u)); err != nil {
-					return out, fmt.Errorf("replay: session %s: %w", id, err)
-				}
-			}
-			if st.Restart(u) {
-				// Released: it is folded again from its first event.
-				whole, out = false, replayed{}
-				break
-			}
-			out.count(u)
-		}
+	r.report.Elapsed = time.Since(r.started)
+	if r.o.Progress != nil {
+		r.o.Progress(r.report.Progress)
 	}
-	out.audited = st.Audited()
-	if after == nil {
-		return out, nil
-	}
-	before, err := Recorded(ctx, r.o.Against, id)
-	if err != nil {
-		return out, err
-	}
-	out.changes = Diff(before, after)
-	return out, nil
 }
 
-func (p *replayed) count(u *event.TrajectoryUpdate) {
-	p.Events++
-	for _, o := range u.GetOutputs() {
-		if s := o.GetTurnSpans(); s != nil {
-			p.Turns++
-			p.Tokens += uint64(s.Count())
-		}
-	}
+func (r *runner) result() Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.Elapsed = time.Since(r.started)
+	return r.report
 }
 
 // appendOnce appends the next update, or finds that it is there.

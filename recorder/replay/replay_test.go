@@ -27,7 +27,7 @@ import (
 // live records sessions as a recorder does. It must run in a synctest bubble.
 func live(t *testing.T, policy fold.Policy, sessions ...*sessiontest.Session) (turns, trajectories *mem.Journal) {
 	t.Helper()
-	turns, trajectories = mem.New(mem.Options{}), mem.New(mem.Options{})
+	turns = mem.New(mem.Options{})
 	for _, s := range sessions {
 		var tip journal.Tip
 		for _, ev := range s.Events {
@@ -36,6 +36,13 @@ func live(t *testing.T, policy fold.Policy, sessions ...*sessiontest.Session) (t
 			require.NoError(t, err)
 		}
 	}
+	return turns, record(t, policy, turns)
+}
+
+// record records a log as a recorder does, likewise.
+func record(t *testing.T, policy fold.Policy, turns *mem.Journal) *mem.Journal {
+	t.Helper()
+	trajectories := mem.New(mem.Options{})
 	cfg := worker.DefaultConfig()
 	cfg.Policy = policy
 	w, err := worker.New(cfg, worker.Deps{Turns: turns, Trajectories: trajectories, DeadLetters: deadletter.New(mem.New(mem.Options{}))})
@@ -46,7 +53,7 @@ func live(t *testing.T, policy fold.Policy, sessions ...*sessiontest.Session) (t
 	synctest.Wait()
 	cancel()
 	require.NoError(t, <-done)
-	return turns, trajectories
+	return trajectories
 }
 
 func bodies(t *testing.T, j journal.Journal, session string) (out [][]byte) {

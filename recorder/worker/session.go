@@ -232,7 +232,7 @@ func (s *session) step(ctx context.Context, e journal.Entry) error {
 		return s.state.AdoptUnreadable(e, r.GetTrajectoryUpdate().GetOutputs()[0].GetFault())
 	}
 	if c := e.Event.GetTurnCommitted(); c != nil {
-		if err := s.w.retry(ctx, "read run", func() error { return s.w.versions.learn(ctx, e.Event.GetRun(), c, s.fetched) }); err != nil {
+		if err := s.w.retry(ctx, "read run", func() error { return s.w.labels.Learn(ctx, e.Event.GetRun(), c, s.fetched) }); err != nil {
 			return fmt.Errorf("recorder: %w", err)
 		}
 	}

@@ -28,20 +28,21 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"turnlog.dev/recorder/fold"
+	"turnlog.dev/recorder/labels"
 	"turnlog.dev/recorder/registry"
 	"turnlog.dev/schema/journal"
 )
 
 // Worker follows partitions. Its methods are safe for concurrent use.
 type Worker struct {
-	cfg      Config
-	deps     Deps
-	log      *slog.Logger
-	meter    *meter
-	versions *versions
-	batcher  journal.Batcher // nil: appends go one by one
-	lanes    chan struct{}
-	cached   atomic.Int64 // bytes held by all partitions
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	meter   *meter
+	labels  *labels.Labels
+	batcher journal.Batcher // nil: appends go one by one
+	lanes   chan struct{}
+	cached  atomic.Int64 // bytes held by all partitions
 }
 
 // New returns a worker that does nothing until Run.
@@ -63,13 +64,13 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 		batcher, _ = deps.Trajectories.(journal.Batcher)
 	}
 	return &Worker{
-		batcher:  batcher,
-		cfg:      cfg,
-		deps:     deps,
-		log:      deps.Logger,
-		meter:    newMeter(),
-		versions: newVersions(deps.Turns),
-		lanes:    make(chan struct{}, cfg.Lanes),
+		batcher: batcher,
+		cfg:     cfg,
+		deps:    deps,
+		log:     deps.Logger,
+		meter:   newMeter(),
+		labels:  labels.New(deps.Turns),
+		lanes:   make(chan struct{}, cfg.Lanes),
 	}, nil
 }
 
@@ -147,7 +148,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 func (w *Worker) aids() fold.Aids {
-	return fold.Aids{Version: w.versions.lookup, Models: w.deps.Models}
+	return fold.Aids{Version: w.labels.Version, Models: w.deps.Models}
 }
 
 // row is the session as the registry shows it.

@@ -169,6 +169,9 @@ type Delivery struct {
 	Err     error
 	Raw     []byte
 	Session string
+	// Prev is the session's chain before the entry: what the Tip of the one
+	// before it should have.
+	Prev event.Hash
 	// Attempt counts the deliveries of this entry to the group, from 1.
 	Attempt int
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"turnlog.dev/deploy/natsd"
 	"turnlog.dev/recorder/fold"
@@ -18,7 +19,9 @@ import (
 )
 
 // BenchmarkReplay folds a recorded range again and compares it with nothing,
-// next to an ordered consumer that only takes the same messages off the server.
+// next to an ordered consumer that only takes the same messages off the server,
+// and to a follower of all partitions that unpacks, hashes and decodes them as
+// every reader of the log must, and then looks at none.
 func BenchmarkReplay(b *testing.B) {
 	for _, size := range []struct{ prompt, completion, sessions int }{{100, 150, 600}, {1500, 500, 300}} {
 		name := fmt.Sprintf("tokens=%d+%d", size.prompt, size.completion)
@@ -42,9 +45,12 @@ func BenchmarkReplay(b *testing.B) {
 			js, stream := l.raw(b)
 			measure(b, func() { drain(b, js, stream, messages) })
 		})
+		b.Run("decoded/"+name, func(b *testing.B) {
+			measure(b, func() { decode(b, l.turns) })
+		})
 		b.Run("replay/"+name, func(b *testing.B) {
 			measure(b, func() {
-				r, err := replay.Run(b.Context(), l.turns, replay.Logged(b.Context(), l.turns, replay.Range{}), replay.Options{Policy: fold.DefaultPolicy()})
+				r, err := replay.RunRange(b.Context(), l.turns, replay.Range{}, replay.Options{Policy: fold.DefaultPolicy()})
 				require.NoError(b, err)
 				require.Equal(b, uint64(messages), r.Events)
 			})
@@ -63,6 +69,34 @@ func drain(b *testing.B, js jetstream.JetStream, stream string, messages int) {
 		_, err := it.Next()
 		require.NoError(b, err)
 	}
+}
+
+// decode follows all partitions to their end, some at a time like a replay.
+func decode(b *testing.B, turns journal.Journal) {
+	var g errgroup.Group
+	g.SetLimit(4)
+	for p := range journal.Partitions {
+		g.Go(func() error {
+			end, err := turns.End(b.Context(), p)
+			if err != nil || end == 0 {
+				return err
+			}
+			sub, err := turns.Subscribe(b.Context(), p, journal.SubscribeOptions{})
+			if err != nil {
+				return err
+			}
+			defer sub.Close()
+			for at := uint64(0); at < end; {
+				batch, err := sub.Fetch(b.Context(), 1000)
+				if err != nil {
+					return err
+				}
+				at = batch[len(batch)-1].Tip.Position
+			}
+			return nil
+		})
+	}
+	require.NoError(b, g.Wait())
 }
 
 // BenchmarkRebuild is what a worker does with a session that it does not hold:

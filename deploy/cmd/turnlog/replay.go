@@ -108,10 +108,6 @@ func (f replayFlags) fold(cmd *cobra.Command, cfg config.Config) error {
 }
 
 func (f replayFlags) run(cmd *cobra.Command, l stack.Logs, o replay.Options) error {
-	sessions, err := f.list(cmd, l)
-	if err != nil {
-		return err
-	}
 	out := cmd.OutOrStdout()
 	line, done := progressLine(cmd.ErrOrStderr())
 	defer done()
@@ -121,8 +117,7 @@ func (f replayFlags) run(cmd *cobra.Command, l stack.Logs, o replay.Options) err
 			printChange(out, c, *f.json)
 		}
 	}
-	o.Progress = func(p replay.Progress) { line(replayProgress(p, len(sessions))) }
-	report, err := replay.Run(cmd.Context(), l.Turns, replay.These(sessions...), o)
+	report, err := f.replay(cmd, l, o, func(p replay.Progress, share float64) { line(replayProgress(p, share)) })
 	done()
 	if err != nil {
 		return err
@@ -152,6 +147,25 @@ func (f replayFlags) run(cmd *cobra.Command, l stack.Logs, o replay.Options) err
 	return nil
 }
 
+// replay folds the chosen sessions: those that are named one by one, all others
+// in one pass.
+func (f replayFlags) replay(cmd *cobra.Command, l stack.Logs, o replay.Options, show func(replay.Progress, float64)) (replay.Report, error) {
+	if len(*f.sessions) == 0 && !*f.parked {
+		r, err := f.bounds()
+		if err != nil {
+			return replay.Report{}, err
+		}
+		o.Progress = func(p replay.Progress) { show(p, p.Share) }
+		return replay.RunRange(cmd.Context(), l.Turns, r, o)
+	}
+	sessions, err := f.list(cmd, l)
+	if err != nil {
+		return replay.Report{}, err
+	}
+	o.Progress = func(p replay.Progress) { show(p, float64(p.Sessions+p.Failed)/float64(len(sessions))) }
+	return replay.Run(cmd.Context(), l.Turns, replay.These(sessions...), o)
+}
+
 // audited names the kinds of drift.
 func audited(r replay.Report) map[string]int64 {
 	out := map[string]int64{}
@@ -161,12 +175,12 @@ func audited(r replay.Report) map[string]int64 {
 	return out
 }
 
-// replayProgress is one line about a replay or a verification.
-func replayProgress(p replay.Progress, sessions int) string {
-	done := int(p.Sessions + p.Failed)
-	full := barWidth * done / max(sessions, 1)
-	return fmt.Sprintf("[%s%s] %d/%d sessions  %s turns  %s turns/s  %s left", strings.Repeat("#", full), strings.Repeat("-", barWidth-full),
-		done, sessions, count(int64(p.Turns)), count(int64(p.Rate())), p.Left(sessions).Round(time.Second))
+// replayProgress is one line about a replay or a verification of which a share
+// is done.
+func replayProgress(p replay.Progress, share float64) string {
+	full := min(int(barWidth*share), barWidth)
+	return fmt.Sprintf("[%s%s] %.0f%%  %s sessions  %s turns  %s turns/s  %s left", strings.Repeat("#", full), strings.Repeat("-", barWidth-full),
+		100*share, count(int64(p.Sessions+p.Failed)), count(int64(p.Turns)), count(int64(p.Rate())), p.Left(share).Round(time.Second))
 }
 
 // progressLine returns what shows a line on a terminal, at most ten times a

@@ -112,7 +112,7 @@ func verifyCommand() *cobra.Command {
 				Behind: *behind,
 				Progress: func(r verify.Report) {
 					p := replay.Progress{Sessions: r.Sessions, Turns: r.Turns, Elapsed: time.Since(began)}
-					line(replayProgress(p, len(sessions)))
+					line(replayProgress(p, float64(r.Sessions)/float64(len(sessions))))
 				},
 			})
 			done()

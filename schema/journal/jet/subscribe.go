@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
 )
 
@@ -312,6 +313,8 @@ func (s *subscription) delivery(m *nats.Msg, meta *nats.MsgMetadata) journal.Del
 	if d.Err != nil {
 		d.Raw = m.Data
 		d.Tip.Position, d.Time, d.Stream = stored.position, stored.time, stored.stream
+	} else {
+		d.Prev, _ = event.ParseHash(m.Header.Get(headerPrev)) // entry could
 	}
 	return d
 }

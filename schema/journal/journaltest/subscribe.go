@@ -24,6 +24,11 @@ func subscribeTests(run runner) {
 		for _, d := range h.collect(h.subscribe(journal.PartitionOf(a), journal.SubscribeOptions{}), 60) {
 			require.NoError(h.t, d.Err)
 			require.Equal(h.t, d.Session, d.Event.GetSession())
+			var before journal.Tip
+			if list := bySession[d.Session]; len(list) > 0 {
+				before = list[len(list)-1].Tip
+			}
+			require.Equal(h.t, before.Chain, d.Prev)
 			bySession[d.Session] = append(bySession[d.Session], d)
 		}
 		require.Len(h.t, bySession, 2)

@@ -46,6 +46,7 @@ var (
 
 type record struct {
 	session string
+	prev    event.Hash
 	body    []byte
 	tip     journal.Tip
 	time    time.Time
@@ -169,9 +170,10 @@ func (j *Journal) AppendRaw(session string, raw []byte) {
 func (j *Journal) add(id string, body []byte) journal.Tip {
 	s := j.session(id)
 	position := j.trimmed + uint64(len(j.records)) + 1
+	prev := s.tip.Chain
 	s.tip = s.tip.Next(position, body)
 	s.positions = append(s.positions, position)
-	j.records = append(j.records, record{id, body, s.tip, time.Now()})
+	j.records = append(j.records, record{id, prev, body, s.tip, time.Now()})
 	j.bytes += len(body)
 	j.wake()
 	return s.tip

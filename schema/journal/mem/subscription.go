@@ -118,6 +118,8 @@ func (r record) delivery(attempt int) journal.Delivery {
 	if d.Err != nil {
 		d.Raw = r.body
 		d.Tip.Position, d.Time, d.Stream = r.tip.Position, r.time, Stream
+	} else {
+		d.Prev = r.prev
 	}
 	return d
 }

@@ -1,4 +1,6 @@
-package worker
+// Package labels knows the numbers that runs gave to the labels of their
+// weights (WeightsUpdated), as far as somebody asked.
+package labels
 
 import (
 	"context"
@@ -11,15 +13,15 @@ import (
 	"turnlog.dev/schema/journal"
 )
 
-// versions knows the numbers that runs gave to weight labels.
-type versions struct {
+// Labels reads the logs of runs. Its methods are safe for concurrent use.
+type Labels struct {
 	turns journal.Journal
 
 	mu   sync.Mutex
-	runs map[string]*runVersions
+	runs map[string]*run
 }
 
-type runVersions struct {
+type run struct {
 	// reading is a slot: who has it may read on in the log, from the tip.
 	reading chan struct{}
 	tip     journal.Tip
@@ -29,43 +31,44 @@ type runVersions struct {
 	missed  map[string]time.Time
 }
 
-func newVersions(turns journal.Journal) *versions {
-	return &versions{turns: turns, runs: map[string]*runVersions{}}
+// New returns labels that have read nothing of the turn log.
+func New(turns journal.Journal) *Labels {
+	return &Labels{turns: turns, runs: map[string]*run{}}
 }
 
-func (v *versions) run(run string) *runVersions {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	r, ok := v.runs[run]
+func (l *Labels) run(id string) *run {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, ok := l.runs[id]
 	if !ok {
-		r = &runVersions{reading: make(chan struct{}, 1), numbers: map[string]int32{}, missed: map[string]time.Time{}}
-		v.runs[run] = r
+		r = &run{reading: make(chan struct{}, 1), numbers: map[string]int32{}, missed: map[string]time.Time{}}
+		l.runs[id] = r
 	}
 	return r
 }
 
-// lookup is fold.Aids.Version. It only looks at what learn has read.
-func (v *versions) lookup(run, label string) (int32, bool) {
-	return v.run(run).number(label)
+// Version is fold.Aids.Version. It only looks at what Learn has read.
+func (l *Labels) Version(run, label string) (int32, bool) {
+	return l.run(run).number(label)
 }
 
-// learn reads on in the run's log if the turn has a label without a number. A
+// Learn reads on in the run's log if the turn has a label without a number. A
 // label that had none when the log was last read has none for a turn that was
 // fetched before: it was appended earlier still.
-func (v *versions) learn(ctx context.Context, run string, c *event.TurnCommitted, fetched time.Time) error {
+func (l *Labels) Learn(ctx context.Context, run string, c *event.TurnCommitted, fetched time.Time) error {
 	for _, span := range c.GetCompletion().GetVersions() {
 		label := span.GetLabel()
 		if _, err := strconv.ParseInt(label, 10, 32); err == nil || label == "" || run == "" {
 			continue
 		}
-		if err := v.run(run).learn(ctx, v.turns, journal.RunSession(run), label, fetched); err != nil {
+		if err := l.run(run).learn(ctx, l.turns, journal.RunSession(run), label, fetched); err != nil {
 			return fmt.Errorf("versions of run %s: %w", run, err)
 		}
 	}
 	return nil
 }
 
-func (r *runVersions) learn(ctx context.Context, turns journal.Journal, session, label string, fetched time.Time) error {
+func (r *run) learn(ctx context.Context, turns journal.Journal, session, label string, fetched time.Time) error {
 	select {
 	case r.reading <- struct{}{}:
 		defer func() { <-r.reading }()
@@ -89,7 +92,7 @@ func (r *runVersions) learn(ctx context.Context, turns journal.Journal, session,
 	return nil
 }
 
-func (r *runVersions) number(label string) (int32, bool) {
+func (r *run) number(label string) (int32, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n, ok := r.numbers[label]
@@ -98,7 +101,7 @@ func (r *runVersions) number(label string) (int32, bool) {
 
 // settled reports whether the log need not be read for a turn that was fetched
 // at a time.
-func (r *runVersions) settled(label string, fetched time.Time) bool {
+func (r *run) settled(label string, fetched time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, ok := r.numbers[label]
@@ -107,7 +110,7 @@ func (r *runVersions) settled(label string, fetched time.Time) bool {
 
 // give keeps the first number of a label: an event cannot change what turns
 // before it already said.
-func (r *runVersions) give(label string, n int32) {
+func (r *run) give(label string, n int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.numbers[label]; !ok {
@@ -116,7 +119,7 @@ func (r *runVersions) give(label string, n int32) {
 }
 
 // miss notes that a label had no number when the log was read at a time.
-func (r *runVersions) miss(label string, asked time.Time) {
+func (r *run) miss(label string, asked time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.missed, label)
