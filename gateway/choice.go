@@ -34,15 +34,14 @@ func (t *turn) constrain() error {
 	if t.grammar != nil {
 		g = *t.grammar
 	}
-	g.Thinking = t.prompts.Thoughts(t.prompt)
+	g.Before = t.prompts.Before(t.prompt, choice.Required)
 	if choice.Required {
 		if t.grammar != nil {
 			return Invalidf("tool_choice", "tool_choice cannot force a call where response_format asks for %s; leave one of them out", g.Kind)
 		}
-		calls, ok := t.prompts.Forced(t.req.Conversation, choice.Name, choice.Single)
-		if !ok {
-			return Invalidf("tool_choice", "tool_choice cannot force a call of the model %q: no engine's grammar can say exactly how it writes calls (format %s); use auto or none",
-				t.model.Name, t.prompts.Ability().Format)
+		calls, err := t.prompts.Forced(t.req.Conversation, choice.Name, choice.Single)
+		if err != nil {
+			return Invalidf("tool_choice", "tool_choice cannot force a call of the model %q: %v; use auto or none", t.model.Name, err)
 		}
 		g.Pattern = &calls
 	}

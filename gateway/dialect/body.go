@@ -126,11 +126,14 @@ func (b *Body) Finish(messages []message.Message) (err error) {
 	if b.Choice.None {
 		tools = nil
 	}
-	if len(tools) > 0 {
+	if len(tools) > 0 || b.Choice.Required {
 		b.Req.ToolChoice = b.Choice.ToolChoice
 	}
 	if name := b.Req.ToolChoice.Name; name != "" && !slices.ContainsFunc(tools, func(t message.Definition) bool { return t.Name == name }) {
 		return gateway.Invalidf("tool_choice", "tool_choice names the tool %q, which tools does not offer", name)
+	}
+	if b.Req.ToolChoice.Required && len(tools) == 0 {
+		return gateway.Invalidf("tool_choice", "tool_choice asks for a call, and there is no tool that the model can call; give tools, or use auto")
 	}
 	// One token in answer to one message is asked for to try something out.
 	if limit, ok := b.params.Has("max_tokens"); ok && len(messages) == 1 && string(bytes.TrimSpace(limit)) == "1" {

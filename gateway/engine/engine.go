@@ -108,9 +108,9 @@ type Grammar struct {
 	Value string
 	// Pattern is what kind tool_choice asks for.
 	Pattern *parse.Pattern
-	// Thinking is what may, or has to, come before; nil is nothing. The kinds
-	// regex, ebnf and gbnf say so themselves.
-	Thinking *parse.Pattern
+	// Before is what may, or has to, come before: thinking, and the header of an
+	// answer; nil is nothing. The kinds regex, ebnf and gbnf say so themselves.
+	Before *parse.Pattern
 }
 
 // Chunk is a run of sampled tokens.

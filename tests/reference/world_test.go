@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -23,6 +24,7 @@ import (
 
 	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/engine"
+	"turnlog.dev/gateway/engine/llamacpp"
 	"turnlog.dev/gateway/engine/mock"
 	"turnlog.dev/gateway/engine/sglang"
 	"turnlog.dev/gateway/engine/vllm"
@@ -33,8 +35,10 @@ import (
 	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/mem"
 	"turnlog.dev/schema/tree"
+	"turnlog.dev/tokenizer"
 	"turnlog.dev/tokenizer/demo"
 	"turnlog.dev/tokenizer/family"
+	"turnlog.dev/tokenizer/family/familytest"
 	"turnlog.dev/tokenizer/hub"
 	"turnlog.dev/tokenizer/prompt"
 )
@@ -47,8 +51,10 @@ const (
 
 // options change what a world is made of.
 type options struct {
-	// Wire is sglang or vllm.
+	// Wire is sglang (the default), vllm or llamacpp.
 	Wire string
+	// Of is the model; default the embedded one.
+	Of *familytest.Checkpoint
 	// MaxBody and PingEvery replace the surface's, Generate the gateway's
 	// longest generation.
 	MaxBody             int64
@@ -87,7 +93,16 @@ func newWorld(t *testing.T, script mock.Script, opt options) *world {
 	t.Helper()
 	w := &world{t: t, opt: opt, log: mem.New(mem.Options{})}
 	var err error
-	cfg := mock.Config{Tokenizer: demo.Tokenizer(), Script: script, NonCanonical: opt.NonCanonical}
+	w.model = demoModel(t)
+	if opt.Of != nil {
+		w.model = checkpointModel(t, opt.Of)
+	}
+	cfg := mock.Config{Tokenizer: w.model.Tokenizer, Script: script, NonCanonical: opt.NonCanonical}
+	if opt.Of != nil {
+		// The last that the family names: <|call|> ends calls where there is one.
+		stops := opt.Of.Family.Stops
+		cfg.StopToken = stops[len(stops)-1]
+	}
 	if opt.Mock != nil {
 		opt.Mock(&cfg)
 	}
@@ -100,9 +115,8 @@ func newWorld(t *testing.T, script mock.Script, opt options) *world {
 		w.engine.ServeHTTP(rw, r)
 	}))
 	t.Cleanup(srv.Close)
-	w.model = demoModel(t)
 	w.model.RoutedExperts = opt.Blobs != nil
-	w.model.Pool = dial(t, srv.URL, opt.Wire)
+	w.model.Pool = dial(t, srv.URL, opt.Wire, w.model.Tokenizer)
 	w.gateway, w.url = w.serve()
 	opened, err := w.gateway.Open(t.Context(), gateway.OpenRequest{Session: session, Opened: &event.SessionOpened{Limits: opt.Limits}})
 	require.NoError(t, err)
@@ -112,17 +126,20 @@ func newWorld(t *testing.T, script mock.Script, opt options) *world {
 }
 
 // dial returns a pool of one server behind its real adapter.
-func dial(tb testing.TB, url, kind string) gateway.Pool {
+func dial(tb testing.TB, url, kind string, tok tokenizer.Tokenizer) gateway.Pool {
 	tb.Helper()
 	var e engine.Engine
 	var err error
-	if kind == "vllm" {
-		e, err = vllm.New(vllm.Config{Config: wire.Config{URL: url}})
-	} else {
-		e, err = sglang.New(sglang.Config{Config: wire.Config{URL: url}})
+	switch cfg := (wire.Config{URL: url}); kind {
+	case "vllm":
+		e, err = vllm.New(vllm.Config{Config: cfg})
+	case "llamacpp":
+		e, err = llamacpp.New(llamacpp.Config{Config: cfg})
+	default:
+		e, err = sglang.New(sglang.Config{Config: cfg})
 	}
 	require.NoError(tb, err)
-	p, err := pool.New(pool.Config{Name: "demo", Tokenizer: demo.Tokenizer(), FailuresToRest: 1000},
+	p, err := pool.New(pool.Config{Name: "demo", Tokenizer: tok, FailuresToRest: 1000},
 		pool.Replica{Name: "one", Kind: kind, Engine: e})
 	require.NoError(tb, err)
 	return p
@@ -139,6 +156,18 @@ func demoModel(tb testing.TB) *gateway.Model {
 	return &gateway.Model{
 		Name: "demo", Aliases: []string{"*"}, Tokenizer: files.Tokenizer, Prompts: assembler, Family: fam.Name,
 		TokenizerID: files.Tokenizer.Fingerprint(), TemplateID: files.Template.Fingerprint(), ContextLength: 1 << 16,
+	}
+}
+
+// checkpointModel is the stand-in of a checkpoint, without a pool.
+func checkpointModel(tb testing.TB, c *familytest.Checkpoint) *gateway.Model {
+	tb.Helper()
+	m := c.Model()
+	assembler, err := prompt.New(m)
+	require.NoError(tb, err)
+	return &gateway.Model{
+		Name: c.Name, Aliases: []string{"*"}, Tokenizer: m.Tokenizer, Prompts: assembler, Family: m.Family.Name,
+		TokenizerID: m.Tokenizer.Fingerprint(), TemplateID: "stand-in", ContextLength: 1 << 16,
 	}
 }
 
@@ -342,6 +371,9 @@ func (w *world) checkSession(id string) {
 	sampled := map[string]mock.Sampled{}
 	read := func() {
 		for _, s := range w.engine.Journal().All() {
+			if s.Request == "" { // llama.cpp is told none
+				s.Request = spelled(s.Prompt, s.Completion)
+			}
 			sampled[s.Request] = s
 		}
 	}
@@ -349,15 +381,19 @@ func (w *world) checkSession(id string) {
 	for _, n := range w.tree(id).Turns {
 		// An engine that was told to end writes into its journal when it has
 		// heard of it, which may be after the turn is in the log.
+		c := n.Committed.GetCompletion()
+		request := n.ID
+		if w.opt.Wire == "llamacpp" {
+			request = spelled(n.PromptIDs(nil), event.IDs(nil, c.GetIds()))
+		}
 		eventually(w.t, func() bool {
-			if _, ok := sampled[n.ID]; !ok {
+			if _, ok := sampled[request]; !ok {
 				read()
 			}
-			_, ok := sampled[n.ID]
+			_, ok := sampled[request]
 			return ok
 		}, "turn "+n.ID+" was never sampled")
-		s := sampled[n.ID]
-		c := n.Committed.GetCompletion()
+		s := sampled[request]
 		if slices.Contains(c.GetFlags(), gateway.StopText) {
 			// The engine was told to end, and may have been further by then.
 			got := len(c.GetIds()) / 4
@@ -373,3 +409,6 @@ func (w *world) checkSession(id string) {
 		}
 	}
 }
+
+// spelled is a key of an answer by its ids.
+func spelled(prompt, completion []uint32) string { return fmt.Sprint(prompt, completion) }

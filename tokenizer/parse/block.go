@@ -88,10 +88,11 @@ func isObject(text string) bool {
 
 // arguments builds an object from arguments that came as tags.
 type arguments struct {
-	b      *block
-	schema []byte
-	json   []byte
-	seen   map[string]bool
+	b          *block
+	tool       schema
+	properties []byte
+	json       []byte
+	seen       map[string]bool
 }
 
 func (b *block) arguments(tool string) *arguments {
@@ -100,9 +101,8 @@ func (b *block) arguments(tool string) *arguments {
 		if t.Name != tool {
 			continue
 		}
-		a.schema, _ = rawjson.Get(t.Raw, "function")
-		a.schema, _ = rawjson.Get(a.schema, "parameters")
-		a.schema, _ = rawjson.Get(a.schema, "properties")
+		a.tool = schemaOf(t)
+		a.properties = a.tool.get("properties")
 	}
 	return a
 }
@@ -113,8 +113,8 @@ func (a *arguments) add(key, value string) bool {
 	if !a.new(key) {
 		return false
 	}
-	prop, known := rawjson.Get(a.schema, key)
-	str, other := types(prop)
+	prop, known := rawjson.Get(a.properties, key)
+	str, other := a.tool.at(prop).types()
 	raw := []byte(strings.Trim(value, space))
 	valid := rawjson.Valid(raw) == nil
 	switch {
@@ -149,39 +149,3 @@ func (a *arguments) set(key string, raw []byte) {
 }
 
 func (a *arguments) String() string { return string(append(a.json, '}')) }
-
-// types says whether a schema allows strings, and whether anything else.
-func types(schema []byte) (str, other bool) {
-	t, ok := rawjson.Get(schema, "type")
-	switch {
-	case ok && rawjson.KindOf(t) == rawjson.String:
-		str = rawjson.Text(t) == "string"
-		return str, !str
-	case ok:
-		for e := range rawjson.Elements(t) {
-			if rawjson.Text(e) == "string" {
-				str = true
-			} else {
-				other = true
-			}
-		}
-		return str, other
-	}
-	for _, k := range []string{"anyOf", "oneOf"} {
-		list, _ := rawjson.Get(schema, k)
-		for e := range rawjson.Elements(list) {
-			s, o := types(e)
-			str, other = str || s, other || o
-		}
-	}
-	if enum, ok := rawjson.Get(schema, "enum"); ok && !str && !other {
-		for e := range rawjson.Elements(enum) {
-			if rawjson.KindOf(e) == rawjson.String {
-				str = true
-			} else {
-				other = true
-			}
-		}
-	}
-	return str, other
-}

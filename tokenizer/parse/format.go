@@ -35,9 +35,8 @@ type Format struct {
 	marks []string
 	// block reads a block of calls.
 	block func(*block) []Call
-	// shape is how calls are asked for; nil where a grammar cannot do so exactly,
-	// since it has no tokens inside arguments.
-	shape *shape
+	// shapes are how calls are asked for: the first whose token the model has.
+	shapes []shape
 	// harmony is its own machine.
 	harmony bool
 }

@@ -23,10 +23,10 @@ var (
 	Hermes = Format{
 		Name: "hermes", ThinkOpen: "<think>", ThinkClose: "</think>", Thinking: "\n",
 		CallOpen: "<tool_call>", CallClose: "</tool_call>", Joint: "\n", block: hermes,
-		shape: &shape{
-			call: []string{"<tool_call>", "\n{\"name\": ", holeQuoted, ", \"arguments\": ", holeArguments, "}\n", "</tool_call>"},
-			join: "\n",
-		},
+		shapes: []shape{{
+			forms: [][]string{{"<tool_call>", "\n{\"name\": ", holeQuoted, ", \"arguments\": ", holeArguments, "}\n", "</tool_call>"}},
+			join:  []string{"\n"},
+		}},
 	}
 
 	// QwenXML:
@@ -43,10 +43,11 @@ var (
 	QwenXML = Format{
 		Name: "qwen_xml", ThinkOpen: "<think>", ThinkClose: "</think>", Thinking: space, CallEndsThinking: true,
 		CallOpen: "<tool_call>", CallClose: "</tool_call>", Trims: true, block: qwenXML,
-		shape: &shape{
-			call: []string{"<tool_call>", "\n<function=", holeName, ">\n", holeArguments, "\n</function>\n", "</tool_call>"},
-			join: "\n", style: QwenTags,
-		},
+		shapes: []shape{{
+			forms:     [][]string{{"<tool_call>", "\n<function=", holeName, ">\n", holeArguments, "</function>\n", "</tool_call>"}},
+			join:      []string{"\n"},
+			parameter: &parameter{text: []string{"<parameter=", holeKey, ">\n", holeValue, "\n</parameter>\n"}, end: "</parameter>"},
+		}},
 	}
 
 	// GLM:
@@ -61,6 +62,15 @@ var (
 		Name: "glm", ThinkOpen: "<think>", ThinkClose: "</think>", Thinking: "\n",
 		CallOpen: "<tool_call>", CallClose: "</tool_call>", Trims: true, block: glm,
 		marks: []string{"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
+		shapes: []shape{{
+			open:  []string{holeBreak},
+			forms: [][]string{{"<tool_call>", holeName, holeBreak, holeArguments, "</tool_call>"}},
+			join:  []string{holeBreak},
+			parameter: &parameter{
+				text: []string{"<arg_key>", holeKey, "</arg_key>", holeBreak, "<arg_value>", holeValue, "</arg_value>", holeBreak},
+				end:  "</arg_value>",
+			},
+		}},
 	}
 
 	// MiniMax:
@@ -73,11 +83,12 @@ var (
 	MiniMax = Format{
 		Name: "minimax", ThinkOpen: "<think>", ThinkClose: "</think>", Thinking: "\n",
 		CallOpen: "<minimax:tool_call>", CallClose: "</minimax:tool_call>", Joint: "\n", block: minimax,
-		shape: &shape{
-			open:  []string{"<minimax:tool_call>", "\n"},
-			call:  []string{"<invoke name=\"", holeName, "\">\n", holeArguments, "\n</invoke>\n"},
-			close: []string{"</minimax:tool_call>"}, style: MiniMaxTag,
-		},
+		shapes: []shape{{
+			open:      []string{"<minimax:tool_call>", "\n"},
+			forms:     [][]string{{"<invoke name=\"", holeName, "\">\n", holeArguments, "</invoke>\n"}},
+			close:     []string{"</minimax:tool_call>"},
+			parameter: &parameter{text: []string{"<parameter name=\"", holeKey, "\">", holeValue, "</parameter>\n"}, end: "</parameter>"},
+		}},
 	}
 
 	// DeepSeekV3, with a fenced block of JSON for each call:
@@ -118,20 +129,22 @@ var (
 		Name: "kimi", ThinkOpen: "<think>", ThinkClose: "</think>", CallEndsThinking: true,
 		CallOpen: "<|tool_calls_section_begin|>", CallClose: "<|tool_calls_section_end|>", block: kimi,
 		marks: []string{"<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"},
-		shape: &shape{
+		shapes: []shape{{
 			open: []string{"<|tool_calls_section_begin|>"},
-			call: []string{
+			forms: [][]string{{
 				"<|tool_call_begin|>", "functions.", holeName, ":", holeNumber, "<|tool_call_argument_begin|>", holeArguments, "<|tool_call_end|>",
-			},
+			}},
 			close: []string{"<|tool_calls_section_end|>"},
-		},
+		}},
 	}
 
 	// Llama 3: the whole reply is {"name": "…", "parameters": {…}}, or several
 	// with a semicolon between them, possibly behind <|python_tag|>.
 	Llama = Format{
 		Name: "llama", CallOpen: "<|python_tag|>", Bare: true, block: llama,
-		shape: &shape{call: []string{"{\"name\": ", holeQuoted, ", \"parameters\": ", holeArguments, "}"}, join: "; "},
+		shapes: []shape{{
+			forms: [][]string{{"{\"name\": ", holeQuoted, ", \"parameters\": ", holeArguments, "}"}}, join: []string{"; "},
+		}},
 	}
 
 	// Mistral: [TOOL_CALLS] and a list of {"name": …, "arguments": …, "id": …},
@@ -141,13 +154,43 @@ var (
 		Name: "mistral", ThinkOpen: "[THINK]", ThinkClose: "[/THINK]",
 		CallOpen: "[TOOL_CALLS]", block: mistral,
 		marks: []string{"[CALL_ID]", "[ARGS]"},
+		shapes: []shape{
+			{
+				needs: "[ARGS]",
+				forms: [][]string{
+					{"[TOOL_CALLS]", holeName, "[ARGS]", holeArguments},
+					{"[TOOL_CALLS]", holeName, "[CALL_ID]", holeID, "[ARGS]", holeArguments},
+				},
+			},
+			{
+				open: []string{"[TOOL_CALLS]", holeSpace, "["},
+				forms: [][]string{
+					{"{\"name\": ", holeQuoted, ", \"arguments\": ", holeArguments, "}"},
+					{"{\"name\": ", holeQuoted, ", \"arguments\": ", holeArguments, ", \"id\": \"", holeID, "\"}"},
+				},
+				join: []string{", "}, close: []string{"]"},
+			},
+		},
 	}
 
 	// Harmony: messages in channels, as gpt-oss writes them.
 	//
 	//	<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…<|return|>
 	//	… to=functions.…<|channel|>commentary <|constrain|>json<|message|>{…}<|call|>
-	Harmony = Format{Name: "harmony", harmony: true}
+	//
+	// The grammar of a forced call ends where its arguments do: <|call|> ends the
+	// turn, and engines let such a token come only behind all that a grammar says.
+	Harmony = Format{
+		Name: "harmony", harmony: true,
+		shapes: []shape{{
+			needs: "<|message|>", alone: true,
+			forms: [][]string{
+				{"<|channel|>", "commentary to=functions.", holeName, holeSpace, "<|constrain|>", "json", "<|message|>", holeArguments},
+				{" to=functions.", holeName, "<|channel|>", "commentary", holeSpace, "<|constrain|>", "json", "<|message|>", holeArguments},
+				{" to=functions.", holeName, "<|channel|>", "commentary json", "<|message|>", holeArguments},
+			},
+		}},
+	}
 )
 
 // Formats lists all formats but Plain.
@@ -268,6 +311,20 @@ func deepSeekMarkup(name, tag string) Format {
 		Name: name, ThinkOpen: "<think>", ThinkClose: "</think>",
 		CallOpen: "<｜DSML｜" + tag + ">", CallClose: "</｜DSML｜" + tag + ">", Joint: "\n\n", block: dsml,
 		marks: []string{"｜DSML｜"},
+		shapes: []shape{{
+			open:  []string{"\n\n<", "｜DSML｜", tag + ">\n"},
+			forms: [][]string{{"<", "｜DSML｜", "invoke name=\"", holeName, "\">\n", holeArguments, "</", "｜DSML｜", "invoke>\n"}},
+			close: []string{"</", "｜DSML｜", tag + ">"},
+			parameter: &parameter{
+				text: dsmlParameter("true"), json: dsmlParameter("false"), end: "｜DSML｜",
+			},
+		}},
+	}
+}
+
+func dsmlParameter(text string) []string {
+	return []string{
+		"<", "｜DSML｜", "parameter name=\"", holeKey, "\" string=\"" + text + "\">", holeValue, "</", "｜DSML｜", "parameter>\n",
 	}
 }
 
@@ -315,8 +372,8 @@ func deepSeek(name, thinking string, call func(*block) (Call, bool), shaped ...s
 	return Format{
 		Name: name, ThinkOpen: "<think>", ThinkClose: "</think>", Thinking: thinking,
 		CallOpen: "<｜tool▁calls▁begin｜>", CallClose: "<｜tool▁calls▁end｜>",
-		marks: []string{"<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"},
-		shape: &shape{open: []string{"<｜tool▁calls▁begin｜>"}, call: shaped, close: []string{"<｜tool▁calls▁end｜>"}},
+		marks:  []string{"<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"},
+		shapes: []shape{{open: []string{"<｜tool▁calls▁begin｜>"}, forms: [][]string{shaped}, close: []string{"<｜tool▁calls▁end｜>"}}},
 		block: func(b *block) (calls []Call) {
 			for b.space(); b.rest != ""; b.space() {
 				if !b.take("<｜tool▁call▁begin｜>") {

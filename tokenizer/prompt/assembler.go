@@ -154,13 +154,15 @@ func (a *Assembler) end(p Prompt) string {
 
 // Forced is the pattern of a reply that calls a tool of conversation c; see
 // parse.Grammar.Forced.
-func (a *Assembler) Forced(c message.Conversation, name string, single bool) (parse.Pattern, bool) {
+func (a *Assembler) Forced(c message.Conversation, name string, single bool) (parse.Pattern, error) {
 	return a.grammar.Forced(slices.Concat(c.Head.Tools, c.Deferred), name, single)
 }
 
-// Thoughts is the pattern of what comes before an answer to p; see
-// parse.Grammar.Thoughts.
-func (a *Assembler) Thoughts(p Prompt) *parse.Pattern { return a.grammar.Thoughts(a.end(p)) }
+// Before is the pattern of what comes before an answer to p, or before a forced
+// call; see parse.Grammar.Before.
+func (a *Assembler) Before(p Prompt, call bool) *parse.Pattern {
+	return a.grammar.Before(a.end(p), call)
+}
 
 // promptEnd is how many ids of a prompt a parser looks at: enough for an opened
 // or closed thinking and the white space behind it.

@@ -84,6 +84,9 @@ func TestBadInputIsRefusedInOpenAIsShapeAndLeavesNoTurn(t *testing.T) {
 		"tools no array":         {`{"tools":{},` + user + `}`, "tools"},
 		"tool without name":      {`{"tools":[{"type":"function","function":{}}],` + user + `}`, "tools[0]"},
 		"unknown choice":         {`{"tool_choice":"maybe",` + user + `}`, "tool_choice"},
+		"a call without tools":   {`{"tool_choice":"required",` + user + `}`, "tool_choice"},
+		"a call of none allowed": {`{"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[]}},` + user + `}`, "tool_choice"},
+		"an answer in sound":     {`{"modalities":["text","audio"],"audio":{"voice":"x"},` + user + `}`, "modalities"},
 		"choice of no tool":      {`{"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"function","function":{"name":"g"}},` + user + `}`, "tool_choice"},
 		"custom without name":    {`{"tools":[{"type":"custom","custom":{}}],` + user + `}`, "tools[0]"},
 		"tool without type":      {`{"tools":[{"name":"f"}],` + user + `}`, "tools[0]"},
@@ -127,7 +130,7 @@ func TestOddButLegalInputIsAccepted(t *testing.T) {
 		"refusals":               `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"refusal","refusal":"no"}]},{"role":"user","content":"b"},{"role":"assistant","content":null,"refusal":"no"},{"role":"user","content":"hi"}]}`,
 		"empty logit_bias":       `{"logit_bias":{},` + user + `}`,
 		"hosted tools":           `{"tools":[{"type":"web_search"}],"tool_choice":"auto",` + user + `}`,
-		"choice without tools":   `{"tool_choice":"required",` + user + `}`,
+		"text as a modality":     `{"modalities":["text"],` + user + `}`,
 		"silent assistant":       `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null},{"role":"user","content":"b"}]}`,
 		"history without a user": `{"messages":[{"role":"assistant","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"x","content":null}]}`,
 		"argument objects":       `{"messages":[{"role":"user","content":"a"},{"role":"assistant","tool_calls":[{"id":"x","function":{"name":"f","arguments":{"a":1}}}]},{"role":"tool","tool_call_id":"x","content":"1"}]}`,
@@ -304,7 +307,7 @@ func TestConstraintsReachTheEngine(t *testing.T) {
 	require.Equal(t, `{"type" : "object"}`, asked[0].Grammar.Value)
 	require.Equal(t, "json_object", asked[1].Grammar.Kind)
 	require.Empty(t, asked[1].Grammar.Value)
-	require.NotNil(t, asked[1].Grammar.Thinking, "the model may think first")
+	require.NotNil(t, asked[1].Grammar.Before, "the model may think first")
 	require.Nil(t, asked[2].Grammar)
 }
 

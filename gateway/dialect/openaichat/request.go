@@ -109,6 +109,12 @@ func (r *request) member(k string, v []byte) (err error) {
 		r.Req.Likeliest, err = decodeTop(v)
 	case "n":
 		r.opt.N, err = decodeN(v)
+	case "modalities":
+		for e := range rawjson.Elements(v) {
+			if kind := rawjson.Text(e); kind != "text" {
+				return gateway.Invalidf(k, "modalities asks for %q; models here answer in text only", kind)
+			}
+		}
 	case "response_format":
 		r.Req.Grammar, err = decodeFormat(v)
 	case "reasoning_effort":

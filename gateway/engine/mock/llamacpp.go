@@ -55,6 +55,8 @@ func (f llama) parse(body []byte) (c call, err error) {
 			c.stop, err = stopStrings(v)
 		case "seed":
 			c.seed, err = seed(v)
+		case "grammar":
+			c.grammar = rawjson.Text(v)
 		case "logit_bias":
 			c.rescore = true
 		}

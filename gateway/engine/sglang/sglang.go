@@ -153,7 +153,7 @@ func grammar(o *wire.Object, g *engine.Grammar) {
 		return
 	}
 	switch {
-	case g.Pattern != nil, g.Thinking != nil:
+	case g.Pattern != nil, g.Before != nil:
 		o.Text("structural_tag", wire.StructuralTag(g, true))
 	case g.Kind == "json_object":
 		o.Text("json_schema", `{"type":"object"}`)

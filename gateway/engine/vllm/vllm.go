@@ -177,7 +177,7 @@ func sampling(o *wire.Object, s *engine.Sampling) {
 // checkGrammar refuses what the server would not enforce.
 func (e *Engine) checkGrammar(g *engine.Grammar) error {
 	err := wire.CheckGrammar(g, "json_object", "json_schema", "regex", "ebnf", "tool_choice")
-	if err == nil && g != nil && g.Thinking != nil && g.Thinking.Kind == parse.Optional && e.reasons.Load() {
+	if err == nil && g != nil && g.Before != nil && g.Before.Kind == parse.Optional && e.reasons.Load() {
 		err = &engine.Error{Class: engine.Refused, Message: "vLLM with --reasoning-parser enforces a constraint only once the model has thought, " +
 			"which this prompt leaves open; turn thinking on or off in the request, or start vLLM without --reasoning-parser"}
 	}
@@ -192,7 +192,7 @@ func grammar(o *wire.Object, g *engine.Grammar, thinking bool) {
 	}
 	o.Object("structured_outputs", func(o *wire.Object) {
 		switch {
-		case g.Pattern != nil, thinking && g.Thinking != nil:
+		case g.Pattern != nil, thinking && g.Before != nil:
 			o.Text("structural_tag", wire.StructuralTag(g, thinking))
 		case g.Kind == "json_object":
 			o.Bool("json_object", true)

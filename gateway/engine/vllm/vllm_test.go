@@ -232,10 +232,10 @@ func TestAConstraintLeavesTheThinkingToAServerThatSeesToIt(t *testing.T) {
 		ask := func(thinking *parse.Pattern) (engine.Report, error) {
 			return e.Generate(t.Context(), engine.Request{
 				ID: "r", Prompt: []uint32{1}, RoutedFrom: -1, Sampling: engine.Sampling{MaxTokens: 9},
-				Grammar: &engine.Grammar{Kind: "tool_choice", Pattern: &forced, Thinking: thinking},
+				Grammar: &engine.Grammar{Kind: "tool_choice", Pattern: &forced, Before: thinking},
 			}, func(engine.Chunk) error { return nil })
 		}
-		_, err = ask(&parse.Pattern{Kind: parse.Until, Text: "</think>"})
+		_, err = ask(&parse.Pattern{Kind: parse.Free, Not: []string{"</think>"}})
 		require.NoError(t, err)
 		require.Equal(t, !reasons, strings.Contains(asked, "any_text"), asked)
 		report, err := ask(optional)

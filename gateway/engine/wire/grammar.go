@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,8 +47,8 @@ func ResponseFormat(o *Object, g *engine.Grammar) {
 // thinking before it.
 func StructuralTag(g *engine.Grammar, thinking bool) string {
 	p := answer(g)
-	if thinking && g.Thinking != nil {
-		p = parse.Pattern{Kind: parse.Sequence, Parts: []parse.Pattern{*g.Thinking, p}}
+	if thinking && g.Before != nil {
+		p = parse.Pattern{Kind: parse.Sequence, Parts: []parse.Pattern{*g.Before, p}}
 	}
 	o := NewObject(nil)
 	o.Text("type", "structural_tag")
@@ -90,16 +91,24 @@ func appendFormat(dst []byte, p parse.Pattern) []byte {
 	case parse.Token:
 		add("token")
 		o.Int("token", int64(p.Token))
-	case parse.Until:
-		until(o, p, add)
 	case parse.Class:
 		add("regex")
 		o.Text("pattern", p.Text)
+	case parse.Free:
+		if p.Text != "" {
+			add("regex")
+			o.Text("pattern", p.Text)
+			break
+		}
+		add("any_text")
+		excludes(o, p.Not)
 	case parse.Value:
 		add("json_schema")
 		o.Raw("json_schema", p.Schema)
-		o.Text("style", string(p.Style))
 		o.Int("max_whitespace_cnt", maxBlank)
+		if !bytes.Contains(p.Schema, []byte("Length")) { // xgrammar has one or the other
+			excludes(o, p.Not)
+		}
 	case parse.Sequence:
 		add("sequence")
 		parts("elements")
@@ -116,19 +125,17 @@ func appendFormat(dst []byte, p parse.Pattern) []byte {
 	return o.End()
 }
 
-// until is anything up to a mark, and the mark.
-func until(o *Object, p parse.Pattern, add func(string)) {
-	add("tag")
-	o.Raw("begin", []byte(`""`))
-	if p.Text != "" {
-		o.Raw("content", []byte(`{"type":"any_text"}`))
-		o.Text("end", p.Text)
+// excludes are texts that must not come.
+func excludes(o *Object, texts []string) {
+	if len(texts) == 0 {
 		return
 	}
-	id := AppendIDs(nil, []uint32{p.Token})
-	o.Raw("content", append(append([]byte(`{"type":"any_tokens","exclude_tokens":`), id...), '}'))
-	o.Object("end", func(o *Object) {
-		o.Text("type", "token")
-		o.Int("token", int64(p.Token))
-	})
+	list := []byte{'['}
+	for i, text := range texts {
+		if i > 0 {
+			list = append(list, ',')
+		}
+		list = rawjson.AppendText(list, text)
+	}
+	o.Raw("excludes", append(list, ']'))
 }

@@ -1,6 +1,8 @@
 // Command wires has every adapter talk to the mock and prints what went over
 // the wire, one JSON object a line: engine, path, request, and the response, or
-// an event of it. check.sh compares it with the engines' own packages.
+// an event of it. With the word tags it prints the grammars of forced calls, and
+// with the word read it reads what was sampled under them. check.sh holds all of it
+// against the engines' own packages.
 package main
 
 import (
@@ -25,7 +27,14 @@ import (
 )
 
 func main() {
-	if err := run(context.Background(), os.Stdout); err != nil {
+	work := func() error { return run(context.Background(), os.Stdout) }
+	switch strings.Join(os.Args[1:], " ") {
+	case "tags":
+		work = func() error { return tags(os.Stdout) }
+	case "read":
+		work = func() error { return read(os.Stdin, os.Stdout) }
+	}
+	if err := work(); err != nil {
 		fmt.Fprintln(os.Stderr, "wires:", err)
 		os.Exit(1)
 	}
