@@ -20,8 +20,9 @@ import unittest.mock
 import numpy
 import tvm_ffi  # before the stand-ins, which it would take for the real ones
 
-ANSWERS = 4  # of each tag
+TRIES = 5  # to come to an answer of each tag
 BOUND = 500  # tokens of an answer
+ENDS = (b"</parameter>", b"</")  # that no one token is
 
 
 class Nothing:
@@ -39,27 +40,37 @@ import xgrammar  # noqa: E402
 def allowed(matcher, size):
     mask = numpy.zeros((1, (size + 31) // 32), dtype=numpy.int32)
     matcher._handle.fill_next_token_bitmask(mask, 0, False)
-    bits = numpy.unpackbits(mask.view(numpy.uint8), bitorder="little")[:size]
-    return numpy.flatnonzero(bits)
+    return numpy.unpackbits(mask.view(numpy.uint8), bitorder="little")[:size].astype(bool)
 
 
-def answer(compiled, size, markup, stops, end, rng):
+def spell(matcher, single, text, ids):
+    """Says a text in tokens of one byte, if the grammar takes all of it."""
+    for n, byte in enumerate(text):
+        if not matcher.accept_token(single[byte]):
+            matcher.rollback(n)
+            return False
+    ids.extend(single[byte] for byte in text)
+    return True
+
+
+def answer(compiled, size, markup, single, stops, end, rng):
     """Ids that the mask allowed, one after the other. Markup is taken more often
     than anything else, so that answers end, and ends are tried early."""
-    matcher, ids = xgrammar.GrammarMatcher(compiled), []
+    matcher, ids = xgrammar.GrammarMatcher(compiled, max_rollback_tokens=16), []
     while True:
-        choice = allowed(matcher, size)
-        if len(choice) == 0 or len(ids) == BOUND:
+        mask = allowed(matcher, size)
+        if not mask.any() or len(ids) == BOUND:
             return []
-        if stops.intersection(choice):
-            ids.append(end)
-            break
-        marks = choice[markup[choice]]
-        token = int(rng.choice(marks if len(marks) and rng.random() < 0.7 else choice))
+        if mask[stops].any():
+            return [*ids, end]
+        if rng.random() < 0.2 and spell(matcher, single, rng.choice(ENDS), ids):
+            continue
+        if rng.random() < 0.7 and (mask & markup).any():
+            mask &= markup
+        token = int(rng.choice(numpy.flatnonzero(mask)))
         if not matcher.accept_token(token):
             raise AssertionError(f"the mask allows {token}, the grammar does not")
         ids.append(token)
-    return ids
 
 
 def main():
@@ -69,9 +80,13 @@ def main():
         vocabulary = [base64.b64decode(t) for t in given["vocabulary"]]
         info = xgrammar.TokenizerInfo(vocabulary, vocab_type=xgrammar.VocabType.RAW, stop_token_ids=given["stops"])
         compiled = xgrammar.GrammarCompiler(info).compile_structural_tag(json.dumps(given["tag"]))
-        markup = numpy.array([b"<" in t or b">" in t or t in (b'"', b"}", b"]", b"/", b"\n") for t in vocabulary])
-        for _ in range(ANSWERS):
-            print(json.dumps({"name": given["name"], "ids": answer(compiled, len(vocabulary), markup, set(given["stops"]), given["end"], rng)}))
+        markup = numpy.array([b"<" in t or b">" in t or t in (b'"', b"}", b"]", b"/", b"\n") or "｜".encode() in t for t in vocabulary])
+        single = {t[0]: i for i, t in enumerate(vocabulary) if len(t) == 1}
+        for _ in range(TRIES):
+            ids = answer(compiled, len(vocabulary), markup, single, given["stops"], given["end"], rng)
+            if ids:
+                break
+        print(json.dumps({"name": given["name"], "ids": ids}), flush=True)
 
 
 main()
