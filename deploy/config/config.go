@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"time"
 )
@@ -52,6 +53,8 @@ type Log struct {
 	// MaxBytes bounds the streams together; 0 is a fifth of the free disk.
 	MaxBytes int64 `yaml:"max_bytes" help:"room for the log in bytes; 0 is a fifth of the free disk"`
 	Streams  int   `yaml:"streams" help:"streams that the 64 partitions are spread over"`
+	// Trajectories is for commands that read.
+	Trajectories string `yaml:"trajectories" help:"trajectory stream to read: one that turnlog replay --into stream:NAME made; empty is the recorder's"`
 }
 
 // Model is one model that the gateway serves.
@@ -211,8 +214,15 @@ func (c Config) AdminFile() string { return or(c.Keys.AdminFile, filepath.Join(c
 // SeedFile is the file of the session keys' secret.
 func (c Config) SeedFile() string { return or(c.Keys.SeedFile, filepath.Join(c.Data, "session.seed")) }
 
-// Shards is the folder of the shards.
-func (c Config) Shards() string { return or(c.Exporter.Dir, filepath.Join(c.Data, "shards")) }
+// Shards is the folder of the shards. Those of another trajectory stream than
+// the recorder's are in one of their own.
+func (c Config) Shards() string {
+	folder := "shards"
+	if c.Log.Trajectories != "" {
+		folder += "-" + c.Log.Trajectories
+	}
+	return or(c.Exporter.Dir, filepath.Join(c.Data, folder))
+}
 
 func or(s, otherwise string) string {
 	if s == "" {
@@ -220,6 +230,8 @@ func or(s, otherwise string) string {
 	}
 	return s
 }
+
+var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // Validate reports all faults at once, by key.
 func (c Config) Validate() error {
@@ -239,6 +251,7 @@ func (c Config) Validate() error {
 		"durability %s needs the servers' monitoring addresses, which show how they sync", c.Log.Durability)
 	check(c.Log.Streams >= 1 && c.Log.Streams <= 64 && c.Log.Streams&(c.Log.Streams-1) == 0, "log.streams", "must be a power of two up to 64")
 	check(c.Log.MaxBytes >= 0, "log.max_bytes", "must not be negative")
+	check(c.Log.Trajectories == "" || streamName.MatchString(c.Log.Trajectories), "log.trajectories", "%q is not 1 to 64 letters, digits, _ or -", c.Log.Trajectories)
 	check(len(c.Models) > 0, "models", "at least one is needed")
 	names := map[string]bool{}
 	for i, m := range c.Models {

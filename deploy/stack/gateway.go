@@ -29,7 +29,7 @@ func (s *Stack) startGateway(ctx context.Context, g *group, l *logs, m *metrics,
 	if err != nil {
 		return err
 	}
-	trajectories, err1 := l.open(ctx, conn, jet.Trajectories)
+	trajectories, err1 := l.open(ctx, conn, l.trajectories())
 	sessions, err2 := l.registry(ctx, conn)
 	dead, err3 := l.open(ctx, conn, jet.DeadLetters)
 	if err := errors.Join(err1, err2, err3); err != nil {

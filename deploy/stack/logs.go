@@ -95,7 +95,11 @@ func (l *logs) serve(ctx context.Context, g *group, s *Stack) (*natsd.Server, er
 	if err != nil {
 		return nil, err
 	}
-	if err := g.start(ctx, part{name: "log", run: srv.Run, ready: srv.Ready}); err != nil {
+	err = g.start(ctx, part{name: "log", run: srv.Run, ready: srv.Ready})
+	if errors.Is(err, natsd.ErrLocked) {
+		return nil, fmt.Errorf("%w: stop the turnlog that has it, or start that one with --log.listen HOST:PORT and reach its log from here with --log.url nats://HOST:PORT", err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if l.access == writing {
@@ -156,10 +160,17 @@ func (l *logs) replicas() int {
 func (l *logs) open(ctx context.Context, c *jet.Conn, kind jet.Kind) (*jet.Log, error) {
 	cfg := jet.DefaultConfig(l.cfg.Tenant, kind)
 	cfg.Streams, cfg.Replicas, cfg.Existing = l.cfg.Log.Streams, l.replicas(), l.existing
-	cfg.MaxBytes = l.share(map[jet.Kind]int64{
+	share, ok := map[jet.Kind]int64{
 		jet.Turns: turnsShare, jet.Trajectories: trajectoriesShare, jet.DeadLetters: deadLettersShare,
-	}[kind])
+	}[kind]
+	if !ok {
+		share = trajectoriesShare // what a replay makes of the same turns
+	}
+	cfg.MaxBytes = l.share(share)
 	log, err := c.Open(ctx, cfg)
+	if errors.Is(err, jet.ErrNoLog) && kind == l.trajectories() && kind != jet.Trajectories {
+		return nil, fmt.Errorf("%w: log.trajectories is %q; turnlog replay list shows which there are", err, l.cfg.Log.Trajectories)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -167,6 +178,14 @@ func (l *logs) open(ctx context.Context, c *jet.Conn, kind jet.Kind) (*jet.Log, 
 		return nil, fmt.Errorf("%w; nothing was served from it. Look with turnlog verify, restore the folder from a backup, or begin anew in another one", err)
 	}
 	return log, log.Verify(ctx, jet.Mode(l.cfg.Log.Durability), l.synced)
+}
+
+// trajectories is the trajectory stream that readers want.
+func (l *logs) trajectories() jet.Kind {
+	if name := l.cfg.Log.Trajectories; name != "" {
+		return jet.Named(name)
+	}
+	return jet.Trajectories
 }
 
 // registry opens the table of the tenant's sessions.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"turnlog.dev/deploy/config"
@@ -40,7 +42,7 @@ func WithLogs(ctx context.Context, cfg config.Config, log *slog.Logger, fn func(
 		return err
 	}
 	turns, err1 := l.open(ctx, conn, jet.Turns)
-	trajectories, err2 := l.open(ctx, conn, jet.Trajectories)
+	trajectories, err2 := l.open(ctx, conn, l.trajectories())
 	letters, err3 := l.open(ctx, conn, jet.DeadLetters)
 	sessions, err4 := l.registry(ctx, conn)
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
@@ -56,8 +58,16 @@ func Folder(cfg config.Config, data string) config.Config {
 	return cfg
 }
 
-// WithNewTrajectories opens the trajectory log of a configuration for writing,
-// for as long as fn takes; what is missing is made.
+// RemoveFolder removes a data folder of ours with all that it holds.
+func RemoveFolder(data string) error {
+	if _, err := os.Stat(filepath.Join(data, dataMarker)); err != nil {
+		return fmt.Errorf("data: %s is no data folder of turnlog: %w", data, err)
+	}
+	return os.RemoveAll(data)
+}
+
+// WithNewTrajectories opens the trajectory stream that a configuration names for
+// writing, for as long as fn takes; what is missing is made.
 func WithNewTrajectories(ctx context.Context, cfg config.Config, log *slog.Logger, fn func(journal.Journal) error) (err error) {
 	s, err := New(cfg, Roles{}, Options{Log: log})
 	if err != nil {
@@ -73,11 +83,34 @@ func WithNewTrajectories(ctx context.Context, cfg config.Config, log *slog.Logge
 	if err != nil {
 		return err
 	}
-	trajectories, err := l.open(ctx, conn, jet.Trajectories)
+	trajectories, err := l.open(ctx, conn, l.trajectories())
+	if errors.Is(err, jet.ErrNoRoom) {
+		return fmt.Errorf("%w; ask for less with --log.max-bytes (half of it is for trajectories), remove a stream that is not needed any more (turnlog replay remove), or name a folder", err)
+	}
 	if err != nil {
 		return err
 	}
 	return fn(trajectories)
+}
+
+// WithConn connects to the log's server of a configuration, for as long as fn
+// takes.
+func WithConn(ctx context.Context, cfg config.Config, log *slog.Logger, fn func(*jet.Conn) error) (err error) {
+	s, err := New(cfg, Roles{}, Options{Log: log})
+	if err != nil {
+		return err
+	}
+	g := newGroup()
+	defer func() { err = errors.Join(err, g.stop()) }()
+	l, err := s.openLogs(ctx, g, reading)
+	if err != nil {
+		return err
+	}
+	conn, err := l.dial("streams")
+	if err != nil {
+		return err
+	}
+	return fn(conn)
 }
 
 // RecorderModels are the files that a recorder of this configuration renders

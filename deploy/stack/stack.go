@@ -54,6 +54,9 @@ func New(cfg config.Config, roles Roles, opt Options) (*Stack, error) {
 	if err := Check(cfg); err != nil {
 		return nil, err
 	}
+	if roles.Recorder && cfg.Log.Trajectories != "" {
+		return nil, errors.New("config: log.trajectories: a recorder writes the tenant's own trajectory stream: leave it empty here, and give it to the command that reads")
+	}
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}

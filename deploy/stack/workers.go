@@ -62,7 +62,7 @@ func (s *Stack) exporter(ctx context.Context, l *logs) (*exporter.Exporter, erro
 	if err != nil {
 		return nil, err
 	}
-	trajectories, err := l.open(ctx, conn, jet.Trajectories)
+	trajectories, err := l.open(ctx, conn, l.trajectories())
 	if err != nil {
 		return nil, err
 	}

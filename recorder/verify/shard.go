@@ -27,7 +27,7 @@ type Row struct {
 // what it trains may be trained, and is trained by no other row; and of its
 // segment nothing is left out that should be. What is left out by whole rows is
 // the exporter's policy. A session whose log was parked after its rows were
-// written cannot be compared.
+// written cannot be compared, whether it was released since or not.
 func Rows(ctx context.Context, turns, trajectories journal.Journal, id string, rows []Row) ([]Finding, error) {
 	c := comparison{branches: map[string][]Segment{}, trained: map[place]string{}}
 	c.session = session{id: id, report: new(Report), options: Options{Behind: true, Segment: func(g Segment) error {
@@ -37,7 +37,7 @@ func Rows(ctx context.Context, turns, trajectories journal.Journal, id string, r
 	if err := c.session.verify(ctx, turns, trajectories); err != nil {
 		return nil, fmt.Errorf("verify: session %s: %w", id, err)
 	}
-	if c.session.parked {
+	if c.session.parked || c.session.earlier {
 		return nil, nil
 	}
 	c.session.report.Findings = nil // of the streams, which are not asked for here

@@ -126,6 +126,9 @@ type session struct {
 	events  []journal.Entry // distinct ones
 	updates []*event.TrajectoryUpdate
 	parked  bool
+	// earlier is set if a round before the last one was sealed well: rows may be
+	// of that.
+	earlier bool
 
 	turns map[string]*turn
 	seal  *event.SessionSealed
@@ -140,11 +143,13 @@ func (s *session) find(p Promise, format string, args ...any) {
 }
 
 func (s *session) verify(ctx context.Context, turns, trajectories journal.Journal) error {
-	in, err := s.read(ctx, turns, "turn log")
+	// In this order: what a recorder writes meanwhile is of events that are read
+	// then, and not the other way round.
+	out, err := s.read(ctx, trajectories, "trajectory")
 	if err != nil {
 		return err
 	}
-	out, err := s.read(ctx, trajectories, "trajectory")
+	in, err := s.read(ctx, turns, "turn log")
 	if err != nil {
 		return err
 	}
@@ -216,7 +221,7 @@ func (s *session) lastRound(out []journal.Entry) ([]journal.Entry, bool) {
 				return nil, false
 			}
 			delete(orders, order)
-			begin, parked = i+1, false
+			begin, parked, s.earlier = i+1, false, again.GetSealed()
 		}
 	}
 	if round > 0 {

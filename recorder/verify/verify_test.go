@@ -1,7 +1,9 @@
 package verify_test
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -244,6 +246,48 @@ func TestASessionThatIsStillBeingRecordedIsBehindAndNotWrong(t *testing.T) {
 	r, err = verify.Run(t.Context(), turns, trajectories, replay.These("s1"), verify.Options{})
 	require.NoError(t, err)
 	require.Equal(t, verify.Once, r.Findings[0].Promise)
+}
+
+// growing is a log to which more is written once it has been read.
+type growing struct {
+	journal.Journal
+	grow func()
+}
+
+func (g growing) ReadSession(ctx context.Context, id string, from journal.Tip) iter.Seq2[journal.Entry, error] {
+	return func(yield func(journal.Entry, error) bool) {
+		for e, err := range g.Journal.ReadSession(ctx, id, from) {
+			if !yield(e, err) {
+				return
+			}
+		}
+		g.grow()
+	}
+}
+
+func TestWhatIsRecordedMeanwhileIsNoFinding(t *testing.T) {
+	allTurns, allUpdates := recorded(t, example(), nil)
+	turns, trajectories := mem.New(mem.Options{}), mem.New(mem.Options{})
+	// grow appends the next entries of both.
+	var tips [2]journal.Tip
+	grow := func() {
+		for i, pair := range [][2]*mem.Journal{{allTurns, turns}, {allUpdates, trajectories}} {
+			end := tips[i].Count + 2
+			for e, err := range pair[0].ReadSession(t.Context(), "s1", journal.Tip{}) {
+				require.NoError(t, err)
+				if e.Tip.Count > tips[i].Count && e.Tip.Count <= end {
+					tips[i], err = pair[1].Append(t.Context(), tips[i], e.Event)
+					require.NoError(t, err)
+				}
+			}
+		}
+	}
+	grow()
+	r, err := verify.Run(t.Context(), growing{turns, grow}, growing{trajectories, grow}, replay.These("s1"), verify.Options{Behind: true})
+	require.NoError(t, err)
+	require.Empty(t, r.Findings)
+	require.Equal(t, uint64(1), r.Behind)
+	require.Equal(t, uint64(4), r.Events)
 }
 
 func TestAnUpdateTooManyIsFound(t *testing.T) {

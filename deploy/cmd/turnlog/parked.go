@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"turnlog.dev/deploy/config"
+	"turnlog.dev/deploy/natsd"
 	"turnlog.dev/deploy/stack"
 	"turnlog.dev/recorder/deadletter"
 	"turnlog.dev/recorder/parked"
@@ -109,8 +110,8 @@ func withParked(ctx context.Context, cfg config.Config, do func(parkedSessions) 
 			recorded: cfg.Log.URL != "",
 		})
 	})
-	if err != nil && !inside {
-		return errors.Join(away, err)
+	if errors.Is(err, natsd.ErrLocked) && !inside {
+		return fmt.Errorf("%w\n%w", away, err)
 	}
 	return err
 }

@@ -129,6 +129,12 @@ func TestParkedSessionsAreListedAndReleasedWhileTheProgramRuns(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, `good +run1 +- +closed`, sessions)
 	require.Regexp(t, `bad +run1 +- +parked`, sessions)
+	// What reads the log itself says how to come to it.
+	_, err = turnlog(t, "verify", "--data", cfg.Data, "--logging.level", "error")
+	require.ErrorContains(t, err, "--log.listen")
+	_, err = turnlog(t, "parked", "--data", cfg.Data, "--listen", "127.0.0.1:1", "--logging.level", "error")
+	require.ErrorContains(t, err, "--listen")
+	require.ErrorContains(t, err, "--log.listen")
 	stop()
 
 	// Nothing runs: it looks into the log, and leaves orders there.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +18,7 @@ import (
 	"turnlog.dev/exporter"
 	"turnlog.dev/recorder/replay"
 	"turnlog.dev/schema/journal"
+	"turnlog.dev/schema/journal/jet"
 )
 
 // replayFlags are what a replay is told besides the configuration.
@@ -31,45 +33,144 @@ func replayCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "replay", Short: "Fold recorded sessions again, perhaps under another policy, and say what changes",
 		Long: "Folds what the turn stream holds again, under the policy (recorder.policy.*) and with the model files\n" +
-			"(models) of this configuration, and compares with what was recorded. The log is only read.\n" +
-			"--into FOLDER writes the new trajectory stream into a data folder of its own, which turnlog export and\n" +
-			"turnlog shards take with --data; with --shards it is exported at once, without waiting for rewards or for the\n" +
-			"rest of a group: what is not replayed will not come. A replay that was interrupted goes on when it is started\n" +
-			"again.",
+			"(models) of this configuration, and compares with what was recorded. The log is only read.\n\n" +
+			"--into says where the new trajectory stream goes:\n" +
+			"  FOLDER         a data folder of its own, which turnlog export and turnlog shards take with --data\n" +
+			"  stream:NAME    a stream of that name on the same server (log.url), which turnlog export, verify and replay take\n" +
+			"                 with --log.trajectories NAME; turnlog replay list shows them, turnlog replay remove NAME deletes one\n" +
+			"  shards:FOLDER  nowhere: only its shards are kept, in that folder\n" +
+			"With --shards it is exported at once, without waiting for rewards or for the rest of a group: what is not replayed\n" +
+			"will not come. A replay that was interrupted goes on when it is started again.",
 	}
 	f := replayFlags{
 		selection: selectSessions(cmd),
-		into:      cmd.Flags().String("into", "", "data folder that gets the new trajectory stream"),
+		into:      cmd.Flags().String("into", "", "where the new trajectory stream goes: FOLDER, stream:NAME or shards:FOLDER"),
 		with:      cmd.Flags().String("with", "", "model of the configuration whose files render and tokenize, whatever turns name"),
-		shards:    cmd.Flags().Bool("shards", false, "export the new stream to shards in the folder of --into"),
+		shards:    cmd.Flags().Bool("shards", false, "export the new stream to shards, in the folder of --into; for stream:NAME in exporter.dir, or DATA/shards-NAME"),
 		json:      cmd.Flags().Bool("json", false, "print each change as a JSON object"),
 		all:       cmd.Flags().Bool("summary", false, "print no single changes"),
 	}
-	return configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
-		if *f.shards && *f.into == "" {
-			return errors.New("--shards needs a folder: name it with --into")
-		}
-		if *f.into != "" && same(*f.into, cfg.Data) {
-			return fmt.Errorf("--into: %s is the folder of this configuration; a replay needs one of its own", *f.into)
-		}
-		if err := f.fold(cmd, cfg); err != nil || !*f.shards {
-			return err
-		}
-		into := stack.Folder(cfg, *f.into)
-		into.Exporter.RewardDeadline, into.Exporter.GroupDeadline, into.Exporter.Partial = 0, 0, "export"
-		s, err := stack.New(into, stack.Roles{}, stack.Options{Log: logger(quiet(cfg, cmd.ErrOrStderr()), cmd.ErrOrStderr()), Version: version()})
+	cmd = configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
+		into, err := f.target(cfg)
 		if err != nil {
 			return err
 		}
-		return s.WithExporter(cmd.Context(), func(e *exporter.Exporter) error {
-			began := time.Now()
-			sum, err := e.Once(cmd.Context())
+		if err := f.fold(cmd, cfg, into); err != nil || into == nil || !into.shards {
+			return err
+		}
+		return into.export(cmd)
+	})
+	cmd.AddCommand(replayListCommand(), replayRemoveCommand())
+	return cmd
+}
+
+// target is where a new trajectory stream goes.
+type target struct {
+	config.Config
+	shards bool
+	// passing streams are removed when they have been exported.
+	passing bool
+}
+
+// target returns nil if nothing is to be written.
+func (f replayFlags) target(cfg config.Config) (*target, error) {
+	if *f.into == "" {
+		if *f.shards {
+			return nil, errors.New("--shards needs a place: name it with --into")
+		}
+		return nil, nil
+	}
+	t := &target{shards: *f.shards}
+	if name, ok := strings.CutPrefix(*f.into, "stream:"); ok {
+		switch {
+		case cfg.Log.URL == "":
+			return nil, errors.New("--into stream:NAME needs a server that runs: name it with --log.url; with an embedded log, name a folder")
+		case name == "" || name == cfg.Log.Trajectories:
+			return nil, fmt.Errorf("--into: %q is the stream of this configuration; a replay needs one of its own, stream:NAME", name)
+		}
+		t.Config = cfg
+		t.Log.Trajectories = name
+		return t, t.Validate()
+	}
+	folder, passing := strings.CutPrefix(*f.into, "shards:")
+	data := folder
+	if passing {
+		data, t.shards, t.passing = folder+".replay", true, true
+	}
+	if folder == "" || same(data, cfg.Data) || same(folder, cfg.Data) {
+		return nil, fmt.Errorf("--into: %q is the folder of this configuration; a replay needs one of its own", folder)
+	}
+	t.Config = stack.Folder(cfg, data)
+	if passing {
+		t.Exporter.Dir = folder
+	}
+	return t, nil
+}
+
+// export writes the shards of a stream that holds all that will come.
+func (t *target) export(cmd *cobra.Command) error {
+	cfg := t.Config
+	cfg.Exporter.RewardDeadline, cfg.Exporter.GroupDeadline, cfg.Exporter.Partial = 0, 0, "export"
+	s, err := stack.New(cfg, stack.Roles{}, stack.Options{Log: logger(quiet(cfg, cmd.ErrOrStderr()), cmd.ErrOrStderr()), Version: version()})
+	if err != nil {
+		return err
+	}
+	err = s.WithExporter(cmd.Context(), func(e *exporter.Exporter) error {
+		began := time.Now()
+		sum, err := e.Once(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return report(cmd.OutOrStdout(), sum, false, time.Since(began), stack.ShardsAt(cfg))
+	})
+	if err == nil && t.passing {
+		return stack.RemoveFolder(cfg.Data)
+	}
+	return err
+}
+
+// replayListCommand lists the streams that replays made.
+func replayListCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "list", Short: "List the trajectory streams that replays made on the log's server"}
+	return configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
+		return stack.WithConn(cmd.Context(), cfg, logger(quiet(cfg, cmd.ErrOrStderr()), cmd.ErrOrStderr()), func(c *jet.Conn) error {
+			all, err := c.ListNamed(cmd.Context(), cfg.Tenant)
 			if err != nil {
 				return err
 			}
-			return report(cmd.OutOrStdout(), sum, false, time.Since(began), stack.ShardsAt(into))
+			if len(all) == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "no streams; turnlog replay --into stream:NAME makes one")
+				return nil
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "STREAM\tEVENTS\tBYTES")
+			for _, n := range all {
+				fmt.Fprintf(w, "%s\t%d\t%d\n", n.Name, n.Events, n.Bytes)
+			}
+			return w.Flush()
 		})
 	})
+}
+
+// replayRemoveCommand deletes a stream that a replay made.
+func replayRemoveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "remove NAME", Short: "Delete a trajectory stream that a replay made",
+		Long: "Deletes a trajectory stream that turnlog replay --into stream:NAME made, with all that it holds. Shards that were\n" +
+			"exported from it stay. The recorder's own stream cannot be removed.",
+	}
+	cmd = configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
+		name := cmd.Flags().Arg(0)
+		return stack.WithConn(cmd.Context(), cfg, logger(quiet(cfg, cmd.ErrOrStderr()), cmd.ErrOrStderr()), func(c *jet.Conn) error {
+			if err := c.RemoveNamed(cmd.Context(), cfg.Tenant, name); err != nil {
+				return fmt.Errorf("%w; turnlog replay list shows which there are", err)
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "removed trajectory stream %s\n", name)
+			return err
+		})
+	})
+	cmd.Args = cobra.ExactArgs(1)
+	return cmd
 }
 
 // same reports whether two names are of one folder.
@@ -80,7 +181,7 @@ func same(a, b string) bool {
 }
 
 // fold runs the replay.
-func (f replayFlags) fold(cmd *cobra.Command, cfg config.Config) error {
+func (f replayFlags) fold(cmd *cobra.Command, cfg config.Config, into *target) error {
 	policy, err := stack.Policy(cfg)
 	if err != nil {
 		return err
@@ -97,11 +198,11 @@ func (f replayFlags) fold(cmd *cobra.Command, cfg config.Config) error {
 		}
 	}
 	return stack.WithLogs(cmd.Context(), cfg, log, func(l stack.Logs) error {
-		if *f.into == "" {
+		if into == nil {
 			return f.run(cmd, l, o)
 		}
-		return stack.WithNewTrajectories(cmd.Context(), stack.Folder(cfg, *f.into), log, func(into journal.Journal) error {
-			o.Into = into
+		return stack.WithNewTrajectories(cmd.Context(), into.Config, log, func(fresh journal.Journal) error {
+			o.Into = fresh
 			return f.run(cmd, l, o)
 		})
 	})

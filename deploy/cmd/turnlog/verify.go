@@ -136,8 +136,11 @@ func verifyCommand() *cobra.Command {
 			if !*noShards {
 				fmt.Fprintf(out, "%d rows of %d sessions in %d shards\n", shards.rows, shards.sessions, shards.files)
 			}
-			fmt.Fprintf(out, "%d sessions, %d events, %d turns, %d tokens: %d findings; %d sessions parked, %d behind\n",
-				report.Sessions, report.Events, report.Turns, report.Tokens, len(report.Findings), report.Parked, report.Behind)
+			fmt.Fprintf(out, "%d sessions, %d events, %d turns, %d tokens: %d findings; %d sessions parked, %d behind, %d released\n",
+				report.Sessions, report.Events, report.Turns, report.Tokens, len(report.Findings), report.Parked, report.Behind, report.Released)
+			if len(report.Findings) > 0 && report.Behind > 0 && !*behind {
+				return errors.New("verify: promises were broken, or a recorder is still at work: then say --behind")
+			}
 			if len(report.Findings) > 0 {
 				return errors.New("verify: promises were broken")
 			}

@@ -16,7 +16,7 @@ type Kind string
 const (
 	// Turns is what gateways append.
 	Turns Kind = "s"
-	// Trajectories is what recorders append.
+	// Trajectories is what recorders append; see Named for others of the sort.
 	Trajectories Kind = "ev"
 	// DeadLetters refers to what could not be folded.
 	DeadLetters Kind = "dlq"
@@ -62,6 +62,9 @@ const (
 	ReadOnly Existing = "read_only"
 )
 
+// ErrNoRoom says that the server has no storage left to promise to a stream.
+var ErrNoRoom = errors.New("journal: the server has no room")
+
 // ErrNoLog says that there is no log to read.
 var ErrNoLog = errors.New("journal: there is no log")
 
@@ -73,7 +76,7 @@ func DefaultConfig(tenant string, kind Kind) Config {
 		MaxBytes:     10 << 30,
 		MaxEvent:     1 << 20,
 		MaxConsumers: 1000,
-		Batches:      kind == Trajectories,
+		Batches:      kind != Turns && kind != DeadLetters,
 		InFlight:     64 << 20,
 		Takeover:     10 * time.Second,
 	}
@@ -90,7 +93,7 @@ func (c Config) Validate() error {
 		}
 	}
 	fault(!name.MatchString(c.Tenant), "tenant %q: not 1 to 64 letters, digits, _ or -", c.Tenant)
-	fault(c.Kind != Turns && c.Kind != Trajectories && c.Kind != DeadLetters, "kind %q: unknown", c.Kind)
+	fault(!c.Kind.known(), "kind %q: unknown, or not named by 1 to 64 letters, digits, _ or -", c.Kind)
 	fault(c.Streams < 1 || c.Streams > journal.Partitions || c.Streams&(c.Streams-1) != 0,
 		"streams %d: not a power of two from 1 to %d", c.Streams, journal.Partitions)
 	fault(c.Replicas < 1 || c.Replicas > 5, "replicas %d: not 1 to 5", c.Replicas)

@@ -143,6 +143,9 @@ func (c *Conn) ensure(ctx context.Context, how Existing, want jetstream.StreamCo
 			found, err = c.js.Stream(ctx, want.Name)
 		}
 	}
+	if noRoom(err) {
+		return nil, fmt.Errorf("%w for stream %s of %d bytes: %w", ErrNoRoom, want.Name, want.MaxBytes, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("journal: open stream %s: %w", want.Name, unavailable(err))
 	}
@@ -166,6 +169,13 @@ func (c *Conn) ensure(ctx context.Context, how Existing, want jetstream.StreamCo
 		return nil, fmt.Errorf("journal: change limits of stream %s: %w", want.Name, unavailable(err))
 	}
 	return found, nil
+}
+
+// noRoom reports refusals of a server that has promised its storage to others.
+func noRoom(err error) bool {
+	const insufficientResources, insufficientStorage = 10023, 10047
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.ErrorCode == insufficientResources || api.ErrorCode == insufficientStorage)
 }
 
 // agree reports in what an existing stream differs so that it must not be
