@@ -285,12 +285,11 @@ func (g *Gateway) View(ctx context.Context, sess string, fn func(*tree.Tree) err
 func (g *Gateway) Said(ctx context.Context, sess, turn string) (m message.Message, ok bool) {
 	err := g.sessions.Use(ctx, sess, func(s *session.Session) (err error) {
 		for range 2 {
-			err = s.View(func(t *tree.Tree) (err error) {
+			err = s.View(func(t *tree.Tree) error {
 				if n := t.Turn(turn); n != nil {
-					m, err = message.Parse(n.Committed.GetConversation().GetAnswer())
-					ok = err == nil
+					m, ok = n.Answer, true
 				}
-				return err
+				return nil
 			})
 			if ok || err != nil {
 				return err

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"bytes"
 	"slices"
+	"sync"
 	"time"
 
 	"turnlog.dev/gateway/pool"
@@ -12,7 +14,34 @@ import (
 	"turnlog.dev/tokenizer/parse"
 )
 
-// committed writes down a turn as the log has it.
+// memory is where messages are encoded for an event, which the log copies: what
+// stands there is valid until it is given back.
+type memory struct{ b *[]byte }
+
+var memories = sync.Pool{New: func() any { return new([]byte) }}
+
+// memoryLimit is what a memory may have grown to and still be kept, in bytes.
+const memoryLimit = 1 << 20
+
+func (m *memory) encode(msg message.Message) []byte {
+	if m.b == nil {
+		m.b = memories.Get().(*[]byte)
+	}
+	at := len(*m.b)
+	*m.b = msg.AppendJSON(*m.b)
+	return slices.Clip((*m.b)[at:])
+}
+
+func (m *memory) giveBack() {
+	if m.b != nil && cap(*m.b) <= memoryLimit {
+		*m.b = (*m.b)[:0]
+		memories.Put(m.b)
+	}
+	m.b = nil
+}
+
+// committed writes down a turn as the log has it. But for the messages, which are
+// in t.memory, it shares no memory with the request's body: the session keeps it.
 func (t *turn) committed(r parse.Reply, a *Answer, generated pool.Result) *event.TurnCommitted {
 	if len(t.logprobs) != len(t.completion) {
 		t.logprobs = nil // some never came
@@ -56,8 +85,8 @@ func (t *turn) committed(r parse.Reply, a *Answer, generated pool.Result) *event
 func (t *turn) conversation(answer message.Message) *event.Conversation {
 	c := &event.Conversation{
 		Keep:           uint32(t.match.Keep),
-		Answer:         answer.AppendJSON(nil),
-		TemplateKwargs: t.options.Kwargs,
+		Answer:         t.memory.encode(answer),
+		TemplateKwargs: bytes.Clone(t.options.Kwargs),
 		TemplateTime:   t.options.Time.Unix(),
 	}
 	if h := t.session.Head(t.req.Conversation.Head); h != nil {
@@ -73,7 +102,7 @@ func (t *turn) conversation(answer message.Message) *event.Conversation {
 		}
 	}
 	for _, m := range t.match.Added {
-		c.Messages = append(c.Messages, m.AppendJSON(nil))
+		c.Messages = append(c.Messages, t.memory.encode(m))
 	}
 	return c
 }

@@ -10,7 +10,6 @@ import (
 
 	"turnlog.dev/gateway/session"
 	"turnlog.dev/schema/event"
-	"turnlog.dev/schema/message"
 	"turnlog.dev/schema/tree"
 	"turnlog.dev/tokenizer/parse"
 )
@@ -199,29 +198,25 @@ func (g *Gateway) repeated(ctx context.Context, s *session.Session, req Request)
 	if !bytes.Equal(turn.Committed.GetRequest().GetBodyHash(), req.BodyHash) {
 		return nil, errOtherRequest
 	}
-	return g.recorded(turn)
+	return g.recorded(turn), nil
 }
 
 // recorded makes the answer of a turn from the log. Its logprobs are not in
 // the gateway's memory: the answer has none.
-func (g *Gateway) recorded(t *tree.Turn) (*Answer, error) {
+func (g *Gateway) recorded(t *tree.Turn) *Answer {
 	c := t.Committed
-	m, err := message.Parse(c.GetConversation().GetAnswer())
-	if err != nil {
-		return nil, err
-	}
 	ids := event.IDs(nil, c.GetCompletion().GetIds())
 	tokens := func(uint32) []byte { return nil }
 	if model, err := g.deps.Models.Resolve(c.GetRequest().GetModel(), ""); err == nil {
 		tokens = model.bytes
 	}
 	return &Answer{
-		Turn: t.ID, Message: m, FinishReason: c.GetCompletion().GetFinishReason(),
+		Turn: t.ID, Message: t.Answer, FinishReason: c.GetCompletion().GetFinishReason(),
 		MatchedStop: c.GetCompletion().GetMatchedStop(), Model: c.GetRequest().GetModel(),
 		PromptTokens: t.PromptLen, CachedTokens: min(int(c.GetGeneration().GetCachedTokens()), t.PromptLen),
 		CompletionTokens: len(ids), IDs: ids, Repeated: true,
 		Tokens: tokens,
-	}, nil
+	}
 }
 
 // replay gives what may leave early of an answer that is complete.

@@ -26,11 +26,10 @@ const (
 )
 
 // body is the conversation as an OpenAI chat request, for engines that read
-// messages.
+// messages. The adapter says the model and how to sample.
 func (t *turn) body() []byte {
 	c := t.req.Conversation
-	b := rawjson.AppendText([]byte(`{"model":`), t.model.Name)
-	b = append(b, `,"messages":[`...)
+	b := []byte(`{"messages":[`)
 	for i, m := range c.All() {
 		if i > 0 {
 			b = append(b, ',')

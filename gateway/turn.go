@@ -196,6 +196,7 @@ type turn struct {
 	logprobs   []float32
 	likeliest  [][]engine.Candidate
 	blobs      []*event.Blob // what the turn refers to
+	memory     memory        // of the event's messages
 	reordered  bool          // the client sent results out of order
 	released   bool          // the client has seen something of the answer
 	sent       time.Time
@@ -557,6 +558,7 @@ func (t *turn) begin() {
 // the winner is that other turn. The client's going away does not stop it: what
 // was sampled is recorded.
 func (t *turn) commit(ctx context.Context, c *event.TurnCommitted, answer message.Message) (winner *tree.Turn, err error) {
+	defer t.memory.giveBack()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.g.cfg.AppendTimeout)
 	defer cancel()
 	ev := t.g.event(t.id, t.runID, t.req.Session)
@@ -594,11 +596,8 @@ func (t *turn) concede(winner *tree.Turn, early func(parse.Delta) error) (*Answe
 	if t.released {
 		return nil, &Error{Kind: Overloaded, Message: "another gateway answered this request; ask again for its answer", RetryAfter: time.Second}
 	}
-	a, err := t.g.recorded(winner)
-	if err == nil {
-		err = replay(a, t.req, early)
-	}
-	return a, err
+	a := t.g.recorded(winner)
+	return a, replay(a, t.req, early)
 }
 
 // abort records a call that failed after the engine was asked, and returns the
@@ -614,6 +613,7 @@ func (t *turn) abort(ctx context.Context, reply parse.Reply, generated pool.Resu
 	}
 	partial := t.committed(reply, t.answer(reply, generated), generated)
 	partial.Completion.FinishReason = "abort"
+	defer t.memory.giveBack()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.g.cfg.AppendTimeout)
 	defer cancel()
 	ev := t.g.event(t.id, t.runID, t.req.Session)

@@ -40,7 +40,9 @@ func (a *api) chat(c *echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.release(c, sess, openaichat.AppendResponse(nil, answers, opt, received.Unix()), answers...)
+	return a.release(c, sess, func(dst []byte) []byte {
+		return openaichat.AppendResponse(dst, answers, opt, received.Unix())
+	}, answers...)
 }
 
 func (a *api) chatStream(c *echo.Context, req gateway.Request, opt openaichat.Options) error {

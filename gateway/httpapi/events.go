@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -46,13 +47,28 @@ func (a *api) failStream(c *echo.Context, s interface {
 	return nil
 }
 
-// release writes committed answers as one body.
-func (a *api) release(c *echo.Context, sess string, body []byte, answers ...*gateway.Answer) error {
+// bodies are the memory of answers that have left.
+var bodies = sync.Pool{New: func() any { return new([]byte) }}
+
+// bodyLimit is what a body may take and still be kept, in bytes.
+const bodyLimit = 1 << 20
+
+// release writes committed answers as the one body that appendBody makes of them.
+func (a *api) release(c *echo.Context, sess string, appendBody func(dst []byte) []byte, answers ...*gateway.Answer) error {
 	for _, answer := range answers {
 		c.Response().Header().Add("Turnlog-Turn", answer.Turn)
 	}
 	a.deliver(c, sess, func() error {
-		if err := c.JSONBlob(http.StatusOK, body); err != nil {
+		body := bodies.Get().(*[]byte)
+		*body = appendBody((*body)[:0])
+		defer func() {
+			if cap(*body) <= bodyLimit {
+				bodies.Put(body)
+			}
+		}()
+		// A body of known length needs no chunks.
+		c.Response().Header().Set("Content-Length", strconv.Itoa(len(*body)))
+		if err := c.JSONBlob(http.StatusOK, *body); err != nil {
 			return err
 		}
 		return http.NewResponseController(c.Response()).Flush()

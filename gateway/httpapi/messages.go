@@ -23,7 +23,9 @@ func (a *api) messages(c *echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.release(c, req.Session, anthropic.AppendResponse(nil, answer, opt), answer)
+	return a.release(c, req.Session, func(dst []byte) []byte {
+		return anthropic.AppendResponse(dst, answer, opt)
+	}, answer)
 }
 
 // countTokens counts the prompt tokens that a call would have.

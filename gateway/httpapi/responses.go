@@ -34,5 +34,7 @@ func (a *api) responses(c *echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.release(c, sess, responses.AppendResponse(nil, answer, opt), answer)
+	return a.release(c, sess, func(dst []byte) []byte {
+		return responses.AppendResponse(dst, answer, opt)
+	}, answer)
 }

@@ -221,13 +221,13 @@ func appendTurn(dst []byte, n *tree.Turn, undelivered bool) []byte {
 		dst = append(append(dst, `,"sampling":`...), s...)
 	}
 	dst = append(dst, `,"messages":[`...)
-	for i, m := range t.GetConversation().GetMessages() {
+	for i, m := range n.Added {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(dst, m...)
+		dst = m.AppendJSON(dst)
 	}
-	dst = append(append(dst, `],"answer":`...), t.GetConversation().GetAnswer()...)
+	dst = n.Answer.AppendJSON(append(dst, `],"answer":`...))
 	dst = append(dst, `,"segments":[`...)
 	for i, s := range t.GetSegments() {
 		if i > 0 {

@@ -17,7 +17,7 @@ func (s *Session) Known() (list []Known) {
 	for _, t := range s.tree.Turns {
 		n := s.nodes[t]
 		n.chainAt(n.count())
-		list = append(list, Known{n.added, n.answer, n.chains, n.thought})
+		list = append(list, Known{n.turn.Added, n.turn.Answer, n.chains, n.thought})
 	}
 	return list
 }

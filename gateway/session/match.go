@@ -80,13 +80,9 @@ type node struct {
 	parent *node
 	head   message.Hash
 	keep   int
-	// added are the messages after the first keep of the parent's
-	// conversation, answer is the turn's own.
-	added  []message.Message
-	answer message.Message
-	// hashes are those of added as far as they were known before.
+	// hashes are those of the messages that the turn added as far as they were known before.
 	hashes []message.Hash
-	// chains are the histories after each of added, then after the answer: as
+	// chains are the histories after each of those, then after the answer: as
 	// many of them as somebody has asked for. A session in which every request
 	// continues the latest turn never asks.
 	chains []message.Hash
@@ -95,7 +91,7 @@ type node struct {
 }
 
 // count is the number of messages of the conversation, the answer included.
-func (n *node) count() int { return n.keep + len(n.added) + 1 }
+func (n *node) count() int { return n.keep + len(n.turn.Added) + 1 }
 
 // add indexes a turn that has just been folded. said is what its event was made
 // of, where that is known.
@@ -106,20 +102,21 @@ func (s *Session) add(t *tree.Turn, said *said) error {
 	if said != nil && len(said.match.Added) != len(conv.GetMessages()) {
 		said = nil
 	}
+	added := make([]message.Message, len(conv.GetMessages()))
 	var err error
 	for i, raw := range conv.GetMessages() {
-		m, err := said.message(i, raw)
-		if err != nil {
+		if added[i], err = said.message(i, raw); err != nil {
 			return err
 		}
-		n.added = append(n.added, m)
 	}
-	if n.answer, err = said.message(len(n.added), conv.GetAnswer()); err != nil {
+	answer, err := said.message(len(added), conv.GetAnswer())
+	if err != nil {
 		return err
 	}
+	t.Hold(added, answer)
 	n.hashes = said.hashes()
 	thinks := func(m message.Message) bool { return m.Reasoning != "" }
-	n.thought = n.parent != nil && n.parent.thought || thinks(n.answer) || slices.ContainsFunc(n.added, thinks)
+	n.thought = n.parent != nil && n.parent.thought || thinks(answer) || slices.ContainsFunc(added, thinks)
 
 	if s.heads[n.head] == nil {
 		h, err := readHead(conv, s.tree)
@@ -131,7 +128,7 @@ func (s *Session) add(t *tree.Turn, said *said) error {
 			s.index += len(d.GetContent())
 		}
 	}
-	for _, c := range n.answer.Calls {
+	for _, c := range answer.Calls {
 		if c.ModelID != "" {
 			s.modelIDs[c.ID] = c.ModelID
 		}
@@ -139,10 +136,7 @@ func (s *Session) add(t *tree.Turn, said *said) error {
 	if len(s.nodes) == 0 {
 		s.index += indexBase
 	}
-	s.index += indexTurn + len(conv.GetAnswer())
-	for _, raw := range conv.GetMessages() {
-		s.index += len(raw)
-	}
+	s.index += indexTurn // the tree has counted the texts
 	s.nodes[t] = n
 	s.counts[n.count()]++
 	return nil
@@ -158,17 +152,18 @@ type said struct {
 
 // message returns the message i, which the event holds as raw.
 func (d *said) message(i int, raw []byte) (message.Message, error) {
-	if d != nil {
-		m := d.answer
-		if i < len(d.match.Added) {
-			m = d.match.Added[i]
-		}
-		if m.Durable() {
-			m.Turn = ""
-			return m, nil
-		}
+	if d == nil {
+		return message.Parse(raw)
 	}
-	return message.Parse(raw)
+	m := d.answer
+	if i < len(d.match.Added) {
+		m = d.match.Added[i]
+	}
+	if !m.Durable() {
+		return message.Parse(bytes.Clone(raw))
+	}
+	m.Turn = ""
+	return m, nil
 }
 
 func (d *said) hashes() []message.Hash {
@@ -181,12 +176,12 @@ func (d *said) hashes() []message.Hash {
 // hash is that of the message i of those added, the answer last.
 func (n *node) hash(i int) message.Hash {
 	switch {
-	case i == len(n.added):
-		return loose(n.answer).Hash()
+	case i == len(n.turn.Added):
+		return loose(n.turn.Answer).Hash()
 	case i < len(n.hashes) && n.hashes[i] != message.Hash{}:
 		return n.hashes[i]
 	}
-	return loose(n.added[i]).Hash()
+	return loose(n.turn.Added[i]).Hash()
 }
 
 // chainAt is the history after the first k messages of the conversation.
@@ -245,9 +240,9 @@ func (n *node) walk(fn func(k int, m message.Message) bool) bool {
 	until := n.count()
 	for p := n; p != nil; p = p.parent {
 		for k := until - 1; k >= p.keep; k-- {
-			m := p.answer
-			if i := k - p.keep; i < len(p.added) {
-				m = p.added[i]
+			m := p.turn.Answer
+			if i := k - p.keep; i < len(p.turn.Added) {
+				m = p.turn.Added[i]
 			}
 			if !fn(k, m) {
 				return false
@@ -292,7 +287,7 @@ func (s *Session) Match(c message.Conversation) (m Match, known bool) {
 	m.Added = h.messages[m.Keep:]
 	known = !slices.ContainsFunc(m.Added, isAnswer)
 	if parent != nil {
-		m.Parent, m.Answer, m.Thought = parent.turn, parent.answer, parent.thought
+		m.Parent, m.Answer, m.Thought = parent.turn, parent.turn.Answer, parent.thought
 		if h := s.heads[parent.head]; h != nil {
 			m.Head = message.Head{System: h.system, Tools: h.tools}
 		}
@@ -381,7 +376,7 @@ func (s *Session) named(m message.Message, history message.Hash) *node {
 	}
 	n := s.nodes[s.tree.Turn(m.Turn)]
 	same := func(a, b message.Call) bool { return a.ID == b.ID }
-	if n == nil || n.chainAt(n.count()-1) != history || !slices.EqualFunc(n.answer.Calls, m.Calls, same) {
+	if n == nil || n.chainAt(n.count()-1) != history || !slices.EqualFunc(n.turn.Answer.Calls, m.Calls, same) {
 		return nil
 	}
 	return n
@@ -451,7 +446,7 @@ func (s *Session) sameUnderOtherHead(h *history) bool {
 	head := s.headHash(h.head)
 	return slices.ContainsFunc(s.tree.Roots, func(t *tree.Turn) bool {
 		n := s.nodes[t]
-		return n != nil && len(n.added) > 0 && n.head != head && n.chainAt(1) == message.Chain(n.head, h.hash(0))
+		return n != nil && len(n.turn.Added) > 0 && n.head != head && n.chainAt(1) == message.Chain(n.head, h.hash(0))
 	})
 }
 

@@ -217,7 +217,8 @@ func (s *Session) Append(ctx context.Context, build func(*tree.Tree) (*event.Eve
 }
 
 // AppendTurn is Append for an event of a turn, the conversation of which was made
-// of the messages that m added and of answer.
+// of the messages that m added and of answer. The event is the session's from then
+// on, but not the memory of its messages.
 func (s *Session) AppendTurn(ctx context.Context, m Match, answer message.Message, build func(*tree.Tree) (*event.Event, error)) error {
 	return s.append(ctx, &said{m, answer}, build)
 }
@@ -281,11 +282,13 @@ func (s *Session) tryAppend(ctx context.Context, said *said, build func(*tree.Tr
 // we thought, it is folded from memory, as a reader of the log would have it;
 // only its time is not the log's, which the next rebuild knows.
 func (s *Session) folded(ctx context.Context, tip, next journal.Tip, ev *event.Event, said *said) error {
-	own := event.Clone(ev)
 	s.mu.Lock()
 	if s.tree.Tip == tip && next.Count == tip.Count+1 {
-		s.apply(journal.Entry{Event: own, Tip: next, Time: eventTime(ev)}, said)
 		defer s.mu.Unlock()
+		if said == nil || ev.GetTurnCommitted() == nil {
+			ev = event.Clone(ev)
+		}
+		s.apply(journal.Entry{Event: ev, Tip: next, Time: eventTime(ev)}, said)
 		return s.damaged
 	}
 	s.mu.Unlock()

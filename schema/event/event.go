@@ -167,8 +167,8 @@ const (
 )
 
 var coder = sync.OnceValue(func() *zstd.Encoder {
-	// As many at once as there are processors.
-	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest))
+	// As many at once as there are processors. The chain is the checksum.
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false))
 	if err != nil {
 		panic(err) // only for impossible options
 	}

@@ -89,8 +89,8 @@ type Journal interface {
 	// appending it again after an unknown outcome returns the tip of the first
 	// time.
 	//
-	// It fails with ErrConflict, ErrUnavailable, ErrFull or ErrTooLarge. A
-	// canceled ctx gives its own error and an unknown outcome.
+	// It does not hold on to ev. It fails with ErrConflict, ErrUnavailable,
+	// ErrFull or ErrTooLarge. A canceled ctx gives its own error and an unknown outcome.
 	Append(ctx context.Context, tip Tip, ev *event.Event) (Tip, error)
 
 	// ReadSession yields the events of a session after from, in order, up to

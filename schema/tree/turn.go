@@ -24,7 +24,13 @@ type Turn struct {
 	// Committed is the event. A holder that needs no logprobs may drop them
 	// from it.
 	Committed *event.TurnCommitted
+	// Added are the messages that come after those kept of the parent's
+	// conversation, and Answer is the turn's own, where the holder has them so;
+	// see Hold.
+	Added  []message.Message
+	Answer message.Message
 
+	held     bool
 	base     *Turn
 	baseKeep int
 	messages int // before the answer, leading system messages not counted
@@ -79,24 +85,38 @@ func put(out []uint32, at int, ids []byte) int {
 	return n
 }
 
+// Hold keeps what was said as messages, and drops their encoding from Committed.
+func (t *Turn) Hold(added []message.Message, answer message.Message) {
+	t.Added, t.Answer, t.held = added, answer, true
+	if conv := t.Committed.GetConversation(); conv != nil {
+		conv.Messages, conv.Answer = nil, nil
+	}
+}
+
+// said is the message i of those that the turn added, the answer last.
+func (t *Turn) said(i int) (message.Message, error) {
+	conv := t.Committed.GetConversation()
+	switch last := t.messages - int(conv.GetKeep()); {
+	case t.held && i == last:
+		return t.Answer, nil
+	case t.held:
+		return t.Added[i], nil
+	case i == last:
+		return message.Parse(conv.GetAnswer())
+	default:
+		return message.Parse(conv.GetMessages()[i])
+	}
+}
+
 // Messages returns the conversation that the turn answers, without the leading
 // system messages, and the answer as its last element.
 func (t *Turn) Messages() ([]message.Message, error) {
 	out := make([]message.Message, t.messages+1)
 	end := t.messages + 1 // messages still wanted
 	for n := t; n != nil && end > 0; n = n.Parent {
-		conv := n.Committed.GetConversation()
-		if end > n.messages {
-			m, err := message.Parse(conv.GetAnswer())
-			if err != nil {
-				return nil, fmt.Errorf("tree: turn %s: answer: %w", n.ID, err)
-			}
-			out[n.messages] = m
-			end = n.messages
-		}
-		keep := int(conv.GetKeep())
-		for i := keep; i < end; i++ {
-			m, err := message.Parse(conv.GetMessages()[i-keep])
+		keep := int(n.Committed.GetConversation().GetKeep())
+		for i := keep; i < end && i <= n.messages; i++ {
+			m, err := n.said(i - keep)
 			if err != nil {
 				return nil, fmt.Errorf("tree: turn %s: message %d: %w", n.ID, i, err)
 			}

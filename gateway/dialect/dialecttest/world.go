@@ -187,14 +187,7 @@ func (w *World) Turns() (list []Turn) {
 				Tolerances: c.GetMatch().GetTolerances(), Ambiguous: c.GetMatch().GetAmbiguous(), Rewritten: c.GetMatch().GetRewritten(),
 				Keep: n.Keep, Prompt: n.PromptLen, Kwargs: string(c.GetConversation().GetTemplateKwargs()),
 			}
-			for _, raw := range c.GetConversation().GetMessages() {
-				m, err := message.Parse(raw)
-				require.NoError(w.tb, err)
-				turn.Added = append(turn.Added, m)
-			}
-			var err error
-			turn.Answer, err = message.Parse(c.GetConversation().GetAnswer())
-			require.NoError(w.tb, err)
+			turn.Added, turn.Answer = n.Added, n.Answer
 			list = append(list, turn)
 		}
 	})

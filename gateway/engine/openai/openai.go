@@ -5,11 +5,13 @@
 package openai
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -74,7 +76,7 @@ func (e *Engine) generate(ctx context.Context, req engine.Request, extras int32,
 	if rawjson.KindOf(req.Text) != rawjson.Object {
 		return a.Report, &engine.Error{Class: engine.Refused, Message: "this engine takes text, and the request has none"}
 	}
-	resp, err := e.wire.Post(ctx, "/v1/chat/completions", req.Session, e.body(&req, extras))
+	resp, err := e.wire.Post(ctx, "/v1/chat/completions", req.Session, e.body(&req, extras)...)
 	if err != nil {
 		return a.Report, err
 	}
@@ -82,8 +84,8 @@ func (e *Engine) generate(ctx context.Context, req engine.Request, extras int32,
 	return a.Report, a.read(resp)
 }
 
-// body is the client's request with the members replaced that are ours.
-func (e *Engine) body(req *engine.Request, extras int32) []byte {
+// body is the client's request with the members replaced that are ours, in parts.
+func (e *Engine) body(req *engine.Request, extras int32) [][]byte {
 	s := &req.Sampling
 	model := e.cfg.Model
 	if model == "" {
@@ -119,7 +121,24 @@ func (e *Engine) body(req *engine.Request, extras int32) []byte {
 		wire.ResponseFormat(o, req.Grammar)
 	}
 	wire.LogitBias(o, s.LogitBias)
-	return Replace(req.Text, o.End())
+	set := o.End()
+	if rest, ok := without(req.Text, set); ok {
+		return [][]byte{append(set[:len(set)-1], ','), rest}
+	}
+	return [][]byte{Replace(req.Text, set)}
+}
+
+// without returns the members of a chat request and the closing brace, where none
+// of them is the engine's side to decide: nothing of a long text is copied then.
+func without(body, set []byte) (rest []byte, ok bool) {
+	n := 0
+	for k := range rawjson.Members(body) {
+		if _, also := rawjson.Get(set, k); also || slices.Contains(ours, k) {
+			return nil, false
+		}
+		n++
+	}
+	return body[bytes.IndexByte(body, '{')+1:], n > 0
 }
 
 // ours are the members of a chat request that the engine's side decides.

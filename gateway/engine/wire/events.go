@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 )
 
 // MaxEvent bounds one event of a stream in bytes. An event may hold a whole
@@ -23,8 +24,26 @@ type Events struct {
 	line []byte
 }
 
+// readers are those of streams that are over.
+var readers = sync.Pool{New: func() any { return &Events{r: bufio.NewReaderSize(nil, 16<<10)} }}
+
+// readerLimit is what a reader may have grown to and still be kept, in bytes.
+const readerLimit = 256 << 10
+
 // NewEvents returns a reader of the events in r.
-func NewEvents(r io.Reader) *Events { return &Events{r: bufio.NewReaderSize(r, 16<<10)} }
+func NewEvents(r io.Reader) *Events {
+	e := readers.Get().(*Events)
+	e.r.Reset(r)
+	return e
+}
+
+// giveBack ends the use of e.
+func (e *Events) giveBack() {
+	e.r.Reset(nil)
+	if cap(e.data)+cap(e.line) <= readerLimit {
+		readers.Put(e)
+	}
+}
 
 // Next returns the data of the next event, valid until the next call. It is
 // io.EOF at the end of the stream; an event that the end cut off is

@@ -105,23 +105,25 @@ var errIdle = errors.New("the engine was silent for too long")
 
 // Post sends body and returns when the head of the answer is here. The error
 // is an *engine.Error, or ctx's error. A session, where it is not empty, is
-// told to routers that keep the requests of a session together.
-func (c *Client) Post(ctx context.Context, path, session string, body []byte) (*Response, error) {
-	return c.do(ctx, http.MethodPost, path, session, body)
+// told to routers that keep the requests of a session together. A body in parts
+// is sent as one.
+func (c *Client) Post(ctx context.Context, path, session string, body ...[]byte) (*Response, error) {
+	return c.do(ctx, http.MethodPost, path, session, body...)
 }
 
 // routingKey is the header that sglang's model gateway routes by.
 const routingKey = "X-SMG-Routing-Key"
 
-func (c *Client) do(ctx context.Context, method, path, session string, body []byte) (*Response, error) {
+func (c *Client) do(ctx context.Context, method, path, session string, body ...[]byte) (*Response, error) {
 	rctx, cancel := context.WithCancelCause(ctx)
 	r := &Response{caller: ctx, call: rctx, cancel: cancel, idle: c.idle}
 	r.silence = time.AfterFunc(c.idle, func() { cancel(errIdle) })
-	req, err := http.NewRequestWithContext(rctx, method, c.base+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(rctx, method, c.base+path, http.NoBody)
 	if err != nil {
 		r.Close()
 		return nil, &engine.Error{Class: engine.Refused, Err: err}
 	}
+	setBody(req, body)
 	if method == http.MethodPost {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -149,6 +151,41 @@ func (c *Client) do(ctx context.Context, method, path, session string, body []by
 	}
 	return r, nil
 }
+
+// setBody gives a request its body, which can be read again where a connection
+// was gone already.
+func setBody(req *http.Request, parts [][]byte) {
+	for _, p := range parts {
+		req.ContentLength += int64(len(p))
+	}
+	if req.ContentLength == 0 {
+		return
+	}
+	req.GetBody = func() (io.ReadCloser, error) { return &reader{parts: parts}, nil }
+	req.Body = &reader{parts: parts}
+}
+
+// reader reads parts one after the other.
+type reader struct {
+	parts    [][]byte
+	part, at int
+}
+
+func (r *reader) Read(p []byte) (n int, err error) {
+	for r.part < len(r.parts) && n < len(p) {
+		k := copy(p[n:], r.parts[r.part][r.at:])
+		n, r.at = n+k, r.at+k
+		if r.at == len(r.parts[r.part]) {
+			r.part, r.at = r.part+1, 0
+		}
+	}
+	if n == 0 && len(p) > 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func (r *reader) Close() error { return nil }
 
 // Read reads the body; every byte ends a silence.
 func (r *Response) Read(p []byte) (int, error) {
@@ -213,12 +250,17 @@ func (r *Response) All() ([]byte, error) {
 	return b, nil
 }
 
-// Close ends the call; what was not read is canceled at the engine.
+// Close ends the call; what was not read is canceled at the engine. Nothing of the
+// answer's events is valid any more.
 func (r *Response) Close() {
 	r.silence.Stop()
 	r.cancel(nil)
 	if r.body != nil {
 		_ = r.body.Close()
+	}
+	if r.Events != nil {
+		r.Events.giveBack()
+		r.Events = nil
 	}
 }
 

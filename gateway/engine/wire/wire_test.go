@@ -184,3 +184,18 @@ func FuzzEvents(f *testing.F) {
 		t.Fatal("more events than bytes")
 	})
 }
+
+func TestABodyInPartsIsReadAsOneAsOftenAsNeeded(t *testing.T) {
+	parts := [][]byte{nil, []byte("ab"), []byte("c"), nil}
+	require.NoError(t, iotest.TestReader(&reader{parts: parts}, []byte("abc")))
+	req := httptest.NewRequest(http.MethodPost, "/", nil)
+	setBody(req, parts)
+	require.EqualValues(t, 3, req.ContentLength)
+	for range 2 {
+		b, err := io.ReadAll(req.Body)
+		require.NoError(t, err)
+		require.Equal(t, "abc", string(b))
+		req.Body, err = req.GetBody() // as for a connection that was gone
+		require.NoError(t, err)
+	}
+}
