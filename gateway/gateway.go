@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"turnlog.dev/gateway/engine"
@@ -162,22 +163,29 @@ func NewID() string {
 	return encoding.EncodeToString(b[:])[:20]
 }
 
-// Models are the models that a gateway serves.
-type Models struct {
-	list []*Model
-}
+// Models are the models that a gateway serves. It is safe for concurrent use.
+type Models struct{ list atomic.Pointer[[]*Model] }
 
 // NewModels returns the given models.
-func NewModels(list ...*Model) *Models { return &Models{list} }
+func NewModels(list ...*Model) *Models {
+	m := &Models{}
+	m.Set(list...)
+	return m
+}
+
+// Set replaces the models. Turns under way end with the model that they began
+// with.
+func (m *Models) Set(list ...*Model) { m.list.Store(&list) }
 
 // List returns the models in the order of configuration.
-func (m *Models) List() []*Model { return m.list }
+func (m *Models) List() []*Model { return *m.list.Load() }
 
 // Resolve finds the model for the name that a client asked for: by name, else
 // by an alias with more than a star, else the session's model, else one that
 // takes every name. In an alias * stands for any text.
 func (m *Models) Resolve(asked, policy string) (*Model, error) {
 	const any = "*"
+	list := m.List()
 	for _, fits := range []func(*Model) bool{
 		func(c *Model) bool { return c.Name == asked },
 		func(c *Model) bool {
@@ -186,24 +194,25 @@ func (m *Models) Resolve(asked, policy string) (*Model, error) {
 		func(c *Model) bool { return policy != "" && c.Name == policy },
 		func(c *Model) bool { return slices.Contains(c.Aliases, any) },
 	} {
-		if i := slices.IndexFunc(m.list, fits); i >= 0 {
-			return m.list[i], nil
+		if i := slices.IndexFunc(list, fits); i >= 0 {
+			return list[i], nil
 		}
 	}
-	return nil, m.unknown(asked)
+	return nil, unknown(list, asked)
 }
 
 // Named finds the model with exactly this name.
 func (m *Models) Named(name string) (*Model, error) {
-	if i := slices.IndexFunc(m.list, func(c *Model) bool { return c.Name == name }); i >= 0 {
-		return m.list[i], nil
+	list := m.List()
+	if i := slices.IndexFunc(list, func(c *Model) bool { return c.Name == name }); i >= 0 {
+		return list[i], nil
 	}
-	return nil, m.unknown(name)
+	return nil, unknown(list, name)
 }
 
-func (m *Models) unknown(name string) error {
-	names := make([]string, len(m.list))
-	for i, c := range m.list {
+func unknown(list []*Model, name string) error {
+	names := make([]string, len(list))
+	for i, c := range list {
 		names[i] = c.Name
 	}
 	return &Error{Kind: UnknownModel, Param: "model", Message: fmt.Sprintf("the model %q does not exist; known models: %s", name, strings.Join(names, ", "))}

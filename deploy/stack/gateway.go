@@ -39,8 +39,7 @@ func (s *Stack) startGateway(ctx context.Context, g *group, l *logs, m *metrics,
 	if err != nil {
 		return err
 	}
-	models, err := s.models(ctx, g, m)
-	if err != nil {
+	if err := s.serveModels(ctx, g, m); err != nil {
 		return err
 	}
 	kept, err := openBlobs(s.cfg)
@@ -48,7 +47,7 @@ func (s *Stack) startGateway(ctx context.Context, g *group, l *logs, m *metrics,
 		return err
 	}
 	gw, err := gateway.New(gatewayConfig(s.cfg), gateway.Deps{
-		Blobs: kept, Journal: turns, Models: models, Keys: k, Healthy: turns.Health, Log: s.opt.Log, Fault: s.opt.Fault,
+		Blobs: kept, Journal: turns, Models: s.served.models, Keys: k, Healthy: turns.Health, Log: s.opt.Log, Fault: s.opt.Fault,
 		Existed: func(ctx context.Context, session string) (bool, error) {
 			_, known, err := sessions.Get(ctx, session)
 			return known, err

@@ -11,9 +11,6 @@ import (
 // needs to drain.
 const stopTimeout = drainTimeout + abortTimeout + 10*time.Second
 
-// maxParts is how many parts a group can hold.
-const maxParts = 16
-
 // part is something that runs until its context ends.
 type part struct {
 	name string
@@ -26,7 +23,7 @@ type part struct {
 // stopped in the reverse order, each when the one after has ended.
 type group struct {
 	running []*running
-	ended   chan *running // buffered: one for each part
+	ended   chan *running // by itself; buffered for the first, which is all that counts
 }
 
 type running struct {
@@ -37,7 +34,11 @@ type running struct {
 	told   bool // its error has been returned
 }
 
-func newGroup() *group { return &group{ended: make(chan *running, maxParts)} }
+func newGroup() *group { return &group{ended: make(chan *running, 1)} }
+
+// within returns a group that is stopped by itself. Where one of its parts ends,
+// that is as if one of g had.
+func (g *group) within() *group { return &group{ended: g.ended} }
 
 // start runs a part and waits until it is ready, or has ended.
 func (g *group) start(ctx context.Context, p part) error {
@@ -48,7 +49,13 @@ func (g *group) start(ctx context.Context, p part) error {
 	go func() {
 		r.err = p.run(own)
 		close(r.done)
-		g.ended <- r
+		if own.Err() != nil {
+			return
+		}
+		select {
+		case g.ended <- r:
+		default:
+		}
 	}()
 	if p.ready == nil {
 		return nil

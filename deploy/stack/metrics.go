@@ -60,7 +60,8 @@ func gauge(name, help string, labels ...string) series {
 	return series{name, help, prometheus.GaugeValue, labels}
 }
 
-func (m *metrics) add(read func(put func(name string, value float64, labels ...string)), all ...series) {
+// add returns a function that takes the series out again.
+func (m *metrics) add(read func(put func(name string, value float64, labels ...string)), all ...series) (remove func()) {
 	s := &stats{read: read, kinds: map[string]prometheus.ValueType{}, byName: map[string]*prometheus.Desc{}}
 	for _, x := range all {
 		d := prometheus.NewDesc(x.name, x.help, x.labels, nil)
@@ -68,6 +69,7 @@ func (m *metrics) add(read func(put func(name string, value float64, labels ...s
 		s.byName[x.name], s.kinds[x.name] = d, x.kind
 	}
 	m.into.MustRegister(s)
+	return func() { m.into.Unregister(s) }
 }
 
 // Describe implements prometheus.Collector.
@@ -164,10 +166,10 @@ func (m *metrics) exporter(read func() exporter.Stats) {
 	)
 }
 
-// pool adds the replicas of one model, under its label.
-func (m *metrics) pool(model string, read func() pool.Stats) {
+// pool adds the replicas of one model, under its label, until remove is called.
+func (m *metrics) pool(model string, read func() pool.Stats) (remove func()) {
 	label := prometheus.WrapRegistererWith(prometheus.Labels{"model": model}, m.reg)
-	(&metrics{reg: m.reg, into: label}).add(func(put func(string, float64, ...string)) {
+	return (&metrics{reg: m.reg, into: label}).add(func(put func(string, float64, ...string)) {
 		s := read()
 		put("turnlog_pool_waiting_requests", float64(s.Waiting))
 		put("turnlog_pool_queued_requests_total", float64(s.Queued))

@@ -32,21 +32,31 @@ import (
 // DemoFiles names the embedded demo model in a configuration.
 const DemoFiles = "demo"
 
-// models makes the models of the configuration, and runs the mock engines that
-// it asks for.
-func (s *Stack) models(ctx context.Context, g *group, m *metrics) (*gateway.Models, error) {
-	var list []*gateway.Model
-	for _, c := range s.cfg.Models {
-		model, err := s.model(ctx, g, m, c)
-		if err != nil {
-			return nil, fmt.Errorf("model %s: %w", c.Name, err)
-		}
-		list = append(list, model)
-	}
-	return gateway.NewModels(list...), nil
+// engines is a model that is served: its pool, what the replicas are made of, and
+// the parts that run for it alone: a mock engine, and what looks names up.
+type engines struct {
+	config config.Model
+	model  *gateway.Model
+	pool   *pool.Pool
+	source source
+	open   func(url string) (pool.Replica, error)
+	parts  *group
+	// uncounted takes its metrics out again.
+	uncounted func()
 }
 
-func (s *Stack) model(ctx context.Context, g *group, m *metrics, c config.Model) (*gateway.Model, error) {
+// start makes a model and runs what it needs. Where it cannot be served nothing is
+// left behind.
+func (s *Stack) start(ctx context.Context, g *group, c config.Model) (*engines, error) {
+	e := &engines{config: c, parts: g.within()}
+	if err := s.model(ctx, e); err != nil {
+		return nil, errors.Join(fmt.Errorf("model %s: %w", c.Name, err), e.parts.stop())
+	}
+	return e, nil
+}
+
+func (s *Stack) model(ctx context.Context, e *engines) error {
+	c := e.config
 	out := &gateway.Model{
 		Name: c.Name, Aliases: c.Aliases, Created: time.Now().Unix(),
 		SamplingDefault: []byte(c.Sampling.Default), SamplingOverride: []byte(c.Sampling.Override),
@@ -61,7 +71,7 @@ func (s *Stack) model(ctx context.Context, g *group, m *metrics, c config.Model)
 	if c.Files != "" {
 		f, err := s.files(ctx, c)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if out.Wire == gateway.Text {
 			out.Counter = &gateway.Counter{Tokenizer: f.Tokenizer, Prompts: f.prompts}
@@ -72,34 +82,29 @@ func (s *Stack) model(ctx context.Context, g *group, m *metrics, c config.Model)
 	}
 	kind, src := c.Engine, listed(c)
 	if c.Engine == "mock" {
-		url, err := s.startMock(ctx, g, c, out.Tokenizer)
+		url, err := s.startMock(ctx, e.parts, c, out.Tokenizer)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		kind, src = "sglang", pool.List{url}
 	}
 	open, err := opener(kind, c)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p, err := pool.New(pool.Config{
 		Name: c.Name, Policy: pool.Policy(c.Policy), Concurrency: c.Concurrency, Tokenizer: out.Tokenizer, Logger: s.opt.Log,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	e := &engines{model: c, pool: p, source: newSource(src), open: open}
-	if err := s.fill(ctx, g, e); err != nil {
-		return nil, err
+	e.model, e.pool, e.source, e.open = out, p, newSource(src), open
+	if err := s.fill(ctx, e); err != nil {
+		return err
 	}
-	if c.Engine != "mock" {
-		s.engines = append(s.engines, e)
-	}
-	out.Backends = backends{p, open}
-	m.pool(c.Name, p.Stats)
-	out.Pool = p
+	out.Backends, out.Pool = backends{p, open}, p
 	out.ContextLength, err = s.check(ctx, c, p)
-	return out, err
+	return err
 }
 
 // files are a model's files, opened, and what prompts are made with: under the
@@ -113,7 +118,8 @@ type files struct {
 
 // files opens a model's files, once for all parts of the process.
 func (s *Stack) files(ctx context.Context, c config.Model) (files, error) {
-	if f, ok := s.opened[c.Name]; ok {
+	key := fmt.Sprint(c.Name, c.Files, c.Revision, c.Family, c.History, c.Engine)
+	if f, ok := s.opened[key]; ok {
 		return f, nil
 	}
 	opened, err := openFiles(ctx, c)
@@ -133,7 +139,7 @@ func (s *Stack) files(ctx context.Context, c config.Model) (files, error) {
 	}
 	f := files{Model: opened, family: fam.Name}
 	if f.prompts, f.histories, err = assemblers(opened, fam, history(c)); err == nil {
-		s.opened[c.Name] = f
+		s.opened[key] = f
 	}
 	return f, err
 }
@@ -171,9 +177,8 @@ func assemblers(opened *hub.Model, fam family.Family, own prompt.Policy) (*promp
 
 // recorderModels are the files that a recorder audits prompts and tokenizes
 // text turns with.
-func (s *Stack) recorderModels(ctx context.Context) (*render.Models, error) {
-	var list []render.Model
-	for _, c := range s.cfg.Models {
+func (s *Stack) recorderModels(ctx context.Context, models []config.Model) (list []render.Model, err error) {
+	for _, c := range models {
 		if c.Files == "" {
 			continue
 		}
@@ -186,7 +191,7 @@ func (s *Stack) recorderModels(ctx context.Context) (*render.Models, error) {
 			Tokenizer: f.Tokenizer, Prompts: f.prompts, Histories: byName(f.histories),
 		})
 	}
-	return render.New(list...), nil
+	return list, nil
 }
 
 // byName is histories as turn events name them.
@@ -256,22 +261,22 @@ const lookEvery = 10 * time.Second
 // fill puts the engines that are listed now into a pool, and keeps it in step
 // with a source that changes. A name that nothing stands behind yet is no reason
 // not to start.
-func (s *Stack) fill(ctx context.Context, g *group, e *engines) error {
+func (s *Stack) fill(ctx context.Context, e *engines) error {
 	urls, err := e.source.Backends(ctx)
-	switch dns := e.model.Discover == "dns"; {
+	switch dns := e.config.Discover == "dns"; {
 	case err != nil && !dns:
 		return err
 	case err != nil:
-		s.opt.Log.WarnContext(ctx, "no engine is found yet; the names are looked up again every ten seconds", "model", e.model.Name, "error", err)
+		s.opt.Log.WarnContext(ctx, "no engine is found yet; the names are looked up again every ten seconds", "model", e.config.Name, "error", err)
 	default:
 		if err := e.pool.Sync(urls, e.open); err != nil {
 			return err
 		}
 	}
-	if e.model.Discover != "dns" {
+	if e.config.Discover != "dns" {
 		return nil
 	}
-	return g.start(ctx, part{name: "engines of " + e.model.Name, run: func(ctx context.Context) error {
+	return e.parts.start(ctx, part{name: "engines of " + e.config.Name, run: func(ctx context.Context) error {
 		return e.pool.Follow(ctx, e.source, lookEvery, e.open)
 	}})
 }

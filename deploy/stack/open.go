@@ -120,7 +120,8 @@ func RecorderModels(ctx context.Context, cfg config.Config, log *slog.Logger) (*
 	if err != nil {
 		return nil, err
 	}
-	return s.recorderModels(ctx)
+	files, err := s.recorderModels(ctx, cfg.Models)
+	return render.New(files...), err
 }
 
 // Speller returns what spells the ids of a tokenizer with the given

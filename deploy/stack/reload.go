@@ -10,15 +10,101 @@ import (
 	"sync/atomic"
 
 	"turnlog.dev/deploy/config"
+	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/pool"
 )
 
-// engines is a model's pool, and what its replicas are made of.
-type engines struct {
-	model  config.Model
-	pool   *pool.Pool
-	source source
-	open   func(url string) (pool.Replica, error)
+// served are the models that the gateway of this process serves now.
+type served struct {
+	models  *gateway.Models
+	list    []*engines
+	group   *group
+	metrics *metrics
+	// leaving are models that no request gets any more. Each is over when what it
+	// works on is.
+	leaving []leaving
+}
+
+type leaving struct {
+	cancel context.CancelFunc
+	done   <-chan error
+}
+
+// serveModels starts the models of the configuration. They end behind the
+// gateway, which is started after them.
+func (s *Stack) serveModels(ctx context.Context, g *group, m *metrics) error {
+	s.served = &served{models: gateway.NewModels(), group: g, metrics: m}
+	started, err := s.startAll(ctx, s.cfg.Models)
+	if err != nil {
+		return err
+	}
+	s.served.take(ctx, started)
+	return g.start(ctx, part{name: "models", run: func(ctx context.Context) error {
+		<-ctx.Done()
+		return s.served.stop()
+	}})
+}
+
+// startAll starts models, all of them or none.
+func (s *Stack) startAll(ctx context.Context, models []config.Model) (started []*engines, err error) {
+	for _, c := range models {
+		e, err := s.start(ctx, s.served.group, c)
+		if err != nil {
+			for _, e := range started {
+				err = errors.Join(err, e.parts.stop())
+			}
+			return nil, err
+		}
+		started = append(started, e)
+	}
+	return started, nil
+}
+
+// take has these models served from now on, and no others.
+func (v *served) take(ctx context.Context, list []*engines) {
+	for _, e := range v.list {
+		if !slices.Contains(list, e) {
+			e.uncounted()
+		}
+	}
+	models := make([]*gateway.Model, len(list))
+	for i, e := range list {
+		models[i] = e.model
+		if e.uncounted == nil {
+			e.uncounted = v.metrics.pool(e.config.Name, e.pool.Stats)
+		}
+	}
+	v.models.Set(models...)
+	for _, e := range v.list {
+		if !slices.Contains(list, e) {
+			v.leaving = append(v.leaving, e.leave(ctx))
+		}
+	}
+	v.list = list
+}
+
+// leave ends what runs for a model once nothing is under way there.
+func (e *engines) leave(ctx context.Context) leaving {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() {
+		for _, r := range e.pool.Stats().Replicas {
+			_ = e.pool.Drain(ctx, r.Name) // or ctx has ended
+		}
+		done <- e.parts.stop()
+	}()
+	return leaving{cancel, done}
+}
+
+func (v *served) stop() (err error) {
+	for _, l := range v.leaving {
+		l.cancel()
+		err = errors.Join(err, <-l.done)
+	}
+	for _, e := range v.list {
+		err = errors.Join(err, e.parts.stop())
+	}
+	return err
 }
 
 // source is a pool.Source that can be replaced while it is followed.
@@ -33,57 +119,96 @@ func newSource(src pool.Source) source {
 // Backends implements pool.Source.
 func (s source) Backends(ctx context.Context) ([]string, error) { return (*s.now.Load()).Backends(ctx) }
 
-// Reload takes the backends of a configuration over: what is new is added, what
-// is gone gets no more requests and ends what it works on. Backends that came
-// over HTTP stay. All else is as it was, and is named in the log if it differs.
-// A configuration at fault changes nothing. To be called once Ready is closed,
-// one call at a time.
+// Reload takes the models of a configuration over. One that is new is checked and
+// started as at the start of the program; one that is gone gets no more requests
+// and ends what it works on; one that differs in anything but its backends does
+// both. Backends that are new are added, those that are gone end what they work on,
+// those that came over HTTP stay. All else is as it was, and is named in the log if
+// it differs. A configuration at fault, or a model that cannot be served, changes
+// nothing. To be called once Ready is closed, one call at a time.
 func (s *Stack) Reload(ctx context.Context, cfg config.Config) error {
 	if err := Check(cfg); err != nil {
 		return err
 	}
+	fresh := slices.DeleteFunc(slices.Clone(cfg.Models), func(c config.Model) bool {
+		return slices.ContainsFunc(s.cfg.Models, func(old config.Model) bool { return same(old, c) })
+	})
+	files, err := s.recorderModels(ctx, fresh)
+	if err != nil {
+		return err
+	}
+	var commit func() error
+	if s.served != nil {
+		if commit, err = s.prepare(ctx, cfg.Models, fresh); err != nil {
+			return err
+		}
+	}
+	// The recorder first: it is to know a model before there are turns of it. It
+	// keeps what it knows, since turns of a model that is gone may wait in the log.
+	if s.rendered != nil {
+		s.rendered.Add(files...)
+	}
+	if commit != nil {
+		err = commit()
+	}
+	before := s.cfg
+	s.cfg.Models = cfg.Models
+	before.Models, cfg.Models = nil, nil
+	if !reflect.DeepEqual(before, cfg) {
+		s.opt.Log.WarnContext(ctx, "the configuration differs in more than models; restart for the rest")
+	}
+	return err
+}
+
+// prepare starts what is new and finds the backends of what stays; only commit
+// changes what is served.
+func (s *Stack) prepare(ctx context.Context, models, fresh []config.Model) (commit func() error, err error) {
 	type change struct {
 		*engines
+		config config.Model
 		source pool.Source
 		urls   []string
 	}
-	var changes []change
-	for _, e := range s.engines {
-		i := slices.IndexFunc(cfg.Models, func(m config.Model) bool { return m.Name == e.model.Name })
-		if i < 0 {
-			return fmt.Errorf("model %s is served and not in the file; restart to take it out", e.model.Name)
+	var kept []change
+	for _, c := range models {
+		i := slices.IndexFunc(s.served.list, func(e *engines) bool { return same(e.config, c) })
+		if i < 0 || c.Engine == "mock" {
+			continue
 		}
-		m := cfg.Models[i]
-		if m.Engine != e.model.Engine || m.Discover != e.model.Discover {
-			return fmt.Errorf("model %s: engine and discover cannot change while it is served; restart", m.Name)
-		}
-		src := listed(m)
+		src := listed(c)
 		urls, err := src.Backends(ctx)
 		if err != nil {
-			return fmt.Errorf("model %s: %w", m.Name, err)
+			return nil, fmt.Errorf("model %s: %w", c.Name, err)
 		}
-		changes = append(changes, change{e, src, urls})
+		kept = append(kept, change{s.served.list[i], c, src, urls})
 	}
-	var faults []error
-	for _, c := range changes {
-		c.engines.source.now.Store(&c.source)
-		faults = append(faults, c.pool.Sync(c.urls, c.open))
-		// An engine that is down now may be up later, as at the start.
-		if _, err := c.pool.Check(ctx); err != nil {
-			s.opt.Log.WarnContext(ctx, "a backend cannot be used now", slog.String("model", c.model.Name), slog.Any("error", err))
+	started, err := s.startAll(ctx, fresh)
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		var list []*engines
+		for _, c := range models {
+			all := slices.Concat(s.served.list, started)
+			list = append(list, all[slices.IndexFunc(all, func(e *engines) bool { return same(e.config, c) })])
 		}
-	}
-	if !reflect.DeepEqual(withoutBackends(cfg), withoutBackends(s.cfg)) {
-		s.opt.Log.WarnContext(ctx, "the configuration differs in more than backends; restart for the rest")
-	}
-	return errors.Join(faults...)
+		s.served.take(ctx, list)
+		var faults []error
+		for _, c := range kept {
+			c.engines.config = c.config
+			c.engines.source.now.Store(&c.source)
+			faults = append(faults, c.pool.Sync(c.urls, c.open))
+			// An engine that is down now may be up later, as at the start.
+			if _, err := c.pool.Check(ctx); err != nil {
+				s.opt.Log.WarnContext(ctx, "a backend cannot be used now", slog.String("model", c.config.Name), slog.Any("error", err))
+			}
+		}
+		return errors.Join(faults...)
+	}, nil
 }
 
-// withoutBackends is what a reload does not take over.
-func withoutBackends(cfg config.Config) config.Config {
-	cfg.Models = slices.Clone(cfg.Models)
-	for i := range cfg.Models {
-		cfg.Models[i].Backends = nil
-	}
-	return cfg
+// same reports whether two models differ in their backends at most.
+func same(a, b config.Model) bool {
+	a.Backends, b.Backends = nil, nil
+	return reflect.DeepEqual(a, b)
 }

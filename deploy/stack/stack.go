@@ -16,6 +16,7 @@ import (
 
 	"turnlog.dev/deploy/config"
 	"turnlog.dev/exporter"
+	"turnlog.dev/recorder/render"
 )
 
 // Roles are the parts that a process runs.
@@ -42,10 +43,13 @@ type Stack struct {
 	roles Roles
 	opt   Options
 
-	opened  map[string]files // by the name of the model
-	engines []*engines       // of the models that are served; complete when ready
-	ready   chan struct{}
-	addr    net.Addr
+	opened map[string]files // by what of a model's configuration decides them
+	// served are the models that the gateway serves, rendered those that the
+	// recorder knows: complete when ready, nil without the role.
+	served   *served
+	rendered *render.Models
+	ready    chan struct{}
+	addr     net.Addr
 }
 
 // New returns a stack that does nothing until Run. The error lists all faults

@@ -11,6 +11,7 @@ import (
 	"turnlog.dev/exporter/sink/local"
 	"turnlog.dev/exporter/sink/s3"
 	"turnlog.dev/recorder"
+	"turnlog.dev/recorder/render"
 	"turnlog.dev/recorder/worker"
 	"turnlog.dev/schema/journal/jet"
 )
@@ -31,12 +32,13 @@ func (s *Stack) startRecorder(ctx context.Context, g *group, l *logs, m *metrics
 	if err != nil {
 		return err
 	}
-	files, err := s.recorderModels(ctx)
+	files, err := s.recorderModels(ctx, s.cfg.Models)
 	if err != nil {
 		return err
 	}
+	s.rendered = render.New(files...)
 	rec, err := recorder.New(cfg, recorder.Deps{
-		Models: files,
+		Models: s.rendered,
 		Turns:  turns, Trajectories: trajectories, DeadLetters: dead, Registry: sessions,
 		Now:    turns.Now,
 		Logger: s.opt.Log, Fault: func(p worker.Point) { s.opt.Fault("recorder." + string(p)) },

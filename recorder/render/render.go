@@ -5,6 +5,7 @@ package render
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"turnlog.dev/recorder/fold"
@@ -34,12 +35,20 @@ type Model struct {
 	Histories map[string]Prompts
 }
 
-// Models finds models. It is immutable and safe for concurrent use.
-type Models struct{ list []*model }
+// Models finds models. It is safe for concurrent use.
+type Models struct{ list atomic.Pointer[[]*model] }
 
 // New returns the given models.
 func New(models ...Model) *Models {
 	m := &Models{}
+	m.list.Store(&[]*model{})
+	m.Add(models...)
+	return m
+}
+
+// Add has models found from now on, before others of the same name.
+func (m *Models) Add(models ...Model) {
+	var list []*model
 	for _, one := range models {
 		opened := &model{Model: one, special: map[uint32]bool{}}
 		for _, t := range one.Tokenizer.Added() {
@@ -47,16 +56,17 @@ func New(models ...Model) *Models {
 				opened.special[t.ID] = true
 			}
 		}
-		m.list = append(m.list, opened)
+		list = append(list, opened)
 	}
-	return m
+	list = append(list, *m.list.Load()...)
+	m.list.Store(&list)
 }
 
 // Open implements fold.Models. A turn that names fingerprints gets the files
 // with those and no others; one without, as of an engine that takes text, those
 // of its model's name.
 func (m *Models) Open(ref fold.ModelRef) (fold.Model, error) {
-	for _, one := range m.list {
+	for _, one := range *m.list.Load() {
 		if ref.Tokenizer == "" && ref.Template == "" {
 			if one.Name == ref.Model {
 				return one.under(ref.Policy), nil
@@ -73,7 +83,7 @@ func (m *Models) Open(ref fold.ModelRef) (fold.Model, error) {
 // Only returns models where every turn gets the files of one of them, whatever
 // it names: to see what another tokenizer or template would make of it.
 func (m *Models) Only(name string) (fold.Models, error) {
-	for _, one := range m.list {
+	for _, one := range *m.list.Load() {
 		if one.Name == name {
 			return only{one}, nil
 		}

@@ -18,6 +18,8 @@ import (
 
 	"turnlog.dev/deploy/demo"
 	"turnlog.dev/deploy/stack"
+	"turnlog.dev/exporter"
+	"turnlog.dev/exporter/sink/local"
 )
 
 // TestAHangupTakesTheBackendsOfTheFileOver: what is new serves, what is gone ends
@@ -89,9 +91,6 @@ func TestAHangupTakesTheBackendsOfTheFileOver(t *testing.T) {
 		"no_such_key":        func() { write("no_such_key: 1\n", slow) },
 		"is not http://":     func() { write("", "nowhere") },
 		"needs at least one": func() { write("") },
-		"and not in the file": func() {
-			require.NoError(t, os.WriteFile(file, []byte("models: [{name: x, engine: mock, files: demo}]"), 0o600))
-		},
 	} {
 		change()
 		require.NoError(t, p.cmd.Process.Signal(syscall.SIGHUP))
@@ -108,4 +107,114 @@ func TestAHangupTakesTheBackendsOfTheFileOver(t *testing.T) {
 	eventually(t, time.Minute, "all three", func(ctx context.Context) bool { return are(ctx, slow, second, third) })
 	require.NoError(t, run("two"))
 	p.stop(t)
+}
+
+// TestAHangupTakesTheModelsOfTheFileOver: a new one serves and is recorded, one
+// that is gone ends what it works on, and one that cannot be served leaves all as
+// it was and says why.
+func TestAHangupTakesTheModelsOfTheFileOver(t *testing.T) {
+	dir := t.TempDir()
+	_, slow := start(t, engineReady, nil, "engine", "mock", "--listen", "127.0.0.1:0", "--delay", "2s")
+	_, quick := start(t, engineReady, nil, "engine", "mock", "--listen", "127.0.0.1:0")
+	file := filepath.Join(dir, "turnlog.yaml")
+	write := func(models ...string) {
+		text := fmt.Sprintf("data: %q\nlisten: 127.0.0.1:0\nlogging: {level: info}\nexporter: {flush: 300ms}\nmodels:\n%s\n",
+			filepath.Join(dir, "data"), strings.Join(models, "\n"))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	model := func(name, url, more string) string {
+		return fmt.Sprintf("  - {name: %s, engine: vllm, files: demo, backends: [%s]%s}", name, url, more)
+	}
+	write(model("old", slow, ""))
+	p, url := start(t, gatewayReady, nil, "up", "--config", file)
+	key, err := stack.AdminKey(filepath.Join(dir, "data", "admin.key"))
+	require.NoError(t, err)
+	a := &agent{url: url, key: key, http: &http.Client{Timeout: time.Minute}}
+	type stats struct {
+		Replicas []struct {
+			InFlight int `json:"in_flight"`
+		}
+	}
+	pools := func(ctx context.Context) (all map[string]stats) {
+		res, err := a.get(ctx, "/pools")
+		require.NoError(t, err)
+		defer res.Body.Close()
+		require.NoError(t, json.NewDecoder(res.Body).Decode(&all))
+		return all
+	}
+	served := func(ctx context.Context) (names []string) {
+		return slices.Sorted(maps.Keys(pools(ctx)))
+	}
+	reload := func(want string) {
+		t.Helper()
+		seen := strings.Count(p.text(), want)
+		require.NoError(t, p.cmd.Process.Signal(syscall.SIGHUP))
+		eventually(t, time.Minute, want, func(context.Context) bool { return strings.Count(p.text(), want) > seen })
+	}
+	// turn makes one turn of a new session, ends it and returns how it went.
+	turn := func(ctx context.Context, group, name string) error {
+		var opened struct{ Session, Key string }
+		if err := a.post(ctx, "/sessions", key, map[string]any{"run": "reload", "group": group, "group_size": 1}, nil, &opened); err != nil {
+			return err
+		}
+		var reply map[string]any
+		err := a.post(ctx, "/v1/chat/completions", opened.Key, map[string]any{
+			"model": name, "messages": []map[string]any{{"role": "user", "content": "Hello."}},
+		}, nil, &reply)
+		if err == nil {
+			err = a.post(ctx, "/sessions/"+opened.Session+"/close", key, map[string]any{"reward": 1}, nil, nil)
+		}
+		return err
+	}
+
+	ended := make(chan error, 1)
+	go func() { ended <- turn(t.Context(), "one", "old") }()
+	eventually(t, time.Minute, "a turn under way", func(ctx context.Context) bool {
+		return pools(ctx)["old"].Replicas[0].InFlight == 1
+	})
+	write(model("new", quick, ""), "  - {name: self, engine: mock, files: demo}")
+	reload("configuration reloaded")
+	require.Equal(t, []string{"new", "self"}, served(t.Context()))
+	require.NoError(t, turn(t.Context(), "two", "new"))
+	require.NoError(t, turn(t.Context(), "three", "self"))
+	require.ErrorContains(t, turn(t.Context(), "four", "old"), "does not exist; known models: new, self")
+	require.NoError(t, <-ended, "what the old one worked on was given")
+
+	for models, fault := range map[string]string{
+		strings.Replace(model("wrong", quick, ""), "files: demo", "files: "+filepath.Join(dir, "none"), 1): "model wrong: hub: ",
+		model("locked", quick, ", api_key_file: "+filepath.Join(dir, "none")):                              "model locked: api_key_file: ",
+	} {
+		write(model("newer", quick, ""), models)
+		reload("was not reloaded")
+		require.Contains(t, p.text(), fault)
+		require.Equal(t, []string{"new", "self"}, served(t.Context()), fault)
+	}
+
+	// A model that differs is served in its new form, and again in its old one.
+	write(model("new", quick, ", aliases: [\"other-*\"]"))
+	reload("configuration reloaded")
+	require.Equal(t, []string{"new"}, served(t.Context()))
+	require.NoError(t, turn(t.Context(), "five", "other-name"))
+	write(model("new", quick, ""))
+	reload("configuration reloaded")
+	require.ErrorContains(t, turn(t.Context(), "six", "other-name"), "does not exist")
+
+	shards, err := local.New(filepath.Join(dir, "data", "shards"))
+	require.NoError(t, err)
+	eventually(t, time.Minute, "all groups are exported", func(ctx context.Context) bool {
+		state, err := exporter.Manifests(shards).Load(ctx)
+		require.NoError(t, err)
+		return int(state.Totals.GroupsExported) == 4
+	})
+	p.stop(t)
+	state, err := exporter.Manifests(shards).Load(t.Context())
+	require.NoError(t, err)
+	seen := map[string]bool{}
+	for _, f := range state.Files {
+		for _, r := range readRows(t, shards.Path(f.Path)) {
+			require.Equal(t, "A", r.Grade, "%s: %v", r.Model, r.GradeReasons)
+			seen[r.Model] = true
+		}
+	}
+	require.Equal(t, []string{"new", "old", "self"}, slices.Sorted(maps.Keys(seen)), "the recorder knew each")
 }
