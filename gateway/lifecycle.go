@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"turnlog.dev/gateway/session"
 	"turnlog.dev/schema/event"
@@ -198,6 +199,12 @@ func (g *Gateway) Reward(ctx context.Context, sess string, r *event.RewardAssign
 	})
 }
 
+// mayEnd reports whether the branch is one that a turn ends, or would if the
+// session were closed now or had been then.
+func mayEnd(t *tree.Tree, branch string) bool {
+	return slices.ContainsFunc(t.Turns, func(n *tree.Turn) bool { return tree.BranchID(t.Session, n.ID) == branch })
+}
+
 // Annotate attaches a named JSON value to a session, or to one of its turns or
 // branches. Its revision is found as that of a reward, by name and place.
 func (g *Gateway) Annotate(ctx context.Context, sess string, a *event.Annotated) error {
@@ -211,6 +218,9 @@ func (g *Gateway) Annotate(ctx context.Context, sess string, a *event.Annotated)
 	return g.change(ctx, sess, "annotation-"+g.deps.NewID(), func(t *tree.Tree, ev *event.Event) error {
 		if a.GetTurn() != "" && t.Turn(a.GetTurn()) == nil {
 			return &Error{Kind: UnknownThing, Param: "turn", Message: fmt.Sprintf("the session has no turn %q", a.GetTurn())}
+		}
+		if a.GetBranch() != "" && !mayEnd(t, a.GetBranch()) {
+			return &Error{Kind: UnknownThing, Param: "branch", Message: fmt.Sprintf("no turn of the session ends a branch %q", a.GetBranch())}
 		}
 		var said bool
 		a.Revision, said = revision(asked, t.Annotations,

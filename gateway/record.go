@@ -60,7 +60,7 @@ func (t *turn) committed(r parse.Reply, a *Answer, generated pool.Result) *event
 		},
 		Match: &event.Match{
 			Decision: t.match.Decision, Reason: t.match.Reason, Tolerances: t.match.Tolerances,
-			Ambiguous: t.match.Ambiguous, Rewritten: t.match.Rewritten,
+			Ambiguous: t.match.Ambiguous, Rewritten: t.match.Rewritten, RewrittenTurns: t.match.RewrittenTurns,
 		},
 		Conversation: t.conversation(a.Message),
 		Request:      t.request(),

@@ -123,13 +123,19 @@ func TestARewardThatIsSaidAgainIsOneReward(t *testing.T) {
 func TestAnAnnotationThatIsSaidAgainIsOneAnnotation(t *testing.T) {
 	w := dialecttest.New(t, dialecttest.Options{})
 	path := "/sessions/" + dialecttest.Session + "/annotations"
+	require.Equal(t, http.StatusOK, w.Post("/v1/chat/completions", `{"messages":[{"role":"user","content":"hi"}]}`).Status)
+	var branch string
+	w.Tree(func(t2 *tree.Tree) { branch = tree.BranchID(t2.Session, t2.Turns[0].ID) })
+	for _, nowhere := range []string{`{"name":"judge","value":1,"branch":"b"}`, `{"name":"judge","value":1,"turn":"b"}`} {
+		refuses(t, admin(w, t, http.MethodPost, path, nowhere), http.StatusNotFound, nowhere)
+	}
 	for i, c := range []struct{ body, revision string }{
 		{`{"name":"judge","value":1}`, "1"},
 		{`{"name":"judge","value":1}`, "1"}, // the answer was lost, says the caller
 		{`{"name":"judge","value":1,"source":"b"}`, "2"},
 		{`{"name":"judge","value":1}`, "3"},
 		{`{"name":"other","value":1}`, "1"},
-		{`{"name":"judge","value":1,"branch":"b"}`, "1"},
+		{`{"name":"judge","value":1,"branch":"` + branch + `"}`, "1"},
 		{`{"name":"judge","value":{"a":[1]},"revision":7}`, "7"},
 		{`{"name":"judge","value":{"a":[1]},"revision":7}`, "7"},
 		{`{"name":"judge","value":2}`, "8"},

@@ -63,8 +63,10 @@ type Match struct {
 	Tolerances []string
 	// Ambiguous: other turns gave the same answer to the same history.
 	Ambiguous bool
-	// Rewritten: the client changed a tool call; the recorded one counts.
-	Rewritten bool
+	// Rewritten: the client changed a tool call; the recorded one counts. The
+	// turns are those whose answers it changed and which no turn before names.
+	Rewritten      bool
+	RewrittenTurns []string
 	// Head is the parent's, and Thought says that there is thinking in its
 	// conversation, the answer included.
 	Head    message.Head
@@ -233,18 +235,18 @@ func (s *Session) find(in *byHistory, history message.Hash, place func(*node) in
 }
 
 // walk calls fn with the messages of the conversation, the answer first and
-// then backwards, until fn says no, and reports whether it never did. Backwards
-// needs no list of the turns on the way: a turn's work must not grow with the
-// session.
-func (n *node) walk(fn func(k int, m message.Message) bool) bool {
+// then backwards, until fn says no, and reports whether it never did. Each comes
+// with the turn that answered it, or nil. Backwards needs no list of the turns
+// on the way: a turn's work must not grow with the session.
+func (n *node) walk(fn func(k int, m message.Message, by *node) bool) bool {
 	until := n.count()
 	for p := n; p != nil; p = p.parent {
 		for k := until - 1; k >= p.keep; k-- {
-			m := p.turn.Answer
+			m, by := p.turn.Answer, p
 			if i := k - p.keep; i < len(p.turn.Added) {
-				m = p.turn.Added[i]
+				m, by = p.turn.Added[i], nil
 			}
-			if !fn(k, m) {
+			if !fn(k, m, by) {
 				return false
 			}
 		}
@@ -292,17 +294,33 @@ func (s *Session) Match(c message.Conversation) (m Match, known bool) {
 			m.Head = message.Head{System: h.system, Tools: h.tools}
 		}
 		named := len(m.Tolerances)
-		parent.walk(func(k int, recorded message.Message) bool {
-			m.compare(recorded, h.messages[k])
+		parent.walk(func(k int, recorded message.Message, by *node) bool {
+			if m.compare(recorded, h.messages[k]) {
+				m.Rewritten = true
+				if by != nil && !parent.names(by.turn.ID) {
+					m.RewrittenTurns = append(m.RewrittenTurns, by.turn.ID)
+				}
+			}
 			return true
 		})
 		slices.Sort(m.Tolerances[named:])
+		slices.Reverse(m.RewrittenTurns)
 	}
 	m.decide(s, parent, h, known)
 	if h.hashes != nil {
 		m.hashes = h.hashes[m.Keep:]
 	}
 	return m, known
+}
+
+// names reports whether the turn, or one before it, names one as rewritten.
+func (n *node) names(turn string) bool {
+	for p := n; p != nil; p = p.parent {
+		if slices.Contains(p.turn.Committed.GetMatch().GetRewrittenTurns(), turn) {
+			return true
+		}
+	}
+	return false
 }
 
 func isAnswer(m message.Message) bool { return m.Role == message.Assistant }
@@ -323,7 +341,7 @@ func (s *Session) latest(h *history) *node {
 	if named := h.messages[k-1].Turn; named != "" && named != n.turn.ID {
 		return nil
 	}
-	if !n.walk(func(k int, recorded message.Message) bool { return alike(recorded, h.messages[k]) }) {
+	if !n.walk(func(k int, recorded message.Message, _ *node) bool { return alike(recorded, h.messages[k]) }) {
 		return nil
 	}
 	// Equal turns have as many messages.
@@ -452,19 +470,19 @@ func (s *Session) sameUnderOtherHead(h *history) bool {
 
 // compare names the differences between a recorded message and its echo, which
 // have the same loose hash or are an answer that names its turn.
-func (m *Match) compare(recorded, echo message.Message) {
+func (m *Match) compare(recorded, echo message.Message) (rewritten bool) {
 	if recorded.Content.Form != echo.Content.Form {
 		m.tolerate(ContentForm)
 	}
 	switch {
 	case recorded.Content.String() == echo.Content.String():
 	case echo.Turn != "" && loose(recorded).Hash() != loose(echo).Hash():
-		m.Rewritten = true
+		rewritten = true
 	default:
 		m.tolerate(TrailingSpace)
 	}
 	if recorded.Role != message.Assistant {
-		return
+		return rewritten
 	}
 	switch {
 	case recorded.Reasoning == echo.Reasoning:
@@ -482,9 +500,10 @@ func (m *Match) compare(recorded, echo message.Message) {
 		case was.Name == is.Name && sameJSON([]byte(was.Arguments), []byte(is.Arguments)):
 			m.tolerate(RespelledArguments)
 		default:
-			m.Rewritten = true
+			rewritten = true
 		}
 	}
+	return rewritten
 }
 
 func (m *Match) tolerate(what string) {

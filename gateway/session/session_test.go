@@ -3,6 +3,7 @@ package session_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -99,6 +100,7 @@ func (w *world) turn(c message.Conversation, answer message.Message, more ...fun
 			Head: head[:], Keep: uint32(m.Keep), Answer: answer.AppendJSON(nil),
 		},
 	}
+	committed.Match = &event.Match{Rewritten: m.Rewritten, RewrittenTurns: m.RewrittenTurns}
 	for _, x := range m.Added {
 		committed.Conversation.Messages = append(committed.Conversation.Messages, x.AppendJSON(nil))
 	}
@@ -194,6 +196,30 @@ func TestWhatClientsChangeIsNamed(t *testing.T) {
 	list := conversation("u:go").Messages[0]
 	list.Content = message.Content{Form: message.List, Parts: []message.Part{{Type: "text", Text: "go\n"}}}
 	w.expect(conversation(list, answer, in[0], in[1]), "t1", session.Extend, "", session.ContentForm, session.TrailingSpace)
+}
+
+func TestARewrittenAnswerIsNamedByTheFirstTurnThatShowsIt(t *testing.T) {
+	w := newWorld(t)
+	other := func(m message.Message) message.Message {
+		m.Calls = slices.Clone(m.Calls)
+		m.Calls[0].Arguments = `{"other":1}`
+		return m
+	}
+	history := []any{"u:go"}
+	w.turn(conversation(history...), calls("c1"))
+	history = append(history, other(calls("c1")), result("c1", "1"))
+	m := w.expect(conversation(history...), "t1", session.Extend, "")
+	require.Equal(t, []string{"t1"}, m.RewrittenTurns)
+	w.turn(conversation(history...), calls("c2"))
+	history = append(history, calls("c2"), result("c2", "2"))
+	m = w.expect(conversation(history...), "t2", session.Extend, "")
+	require.True(t, m.Rewritten, "it is in the history still")
+	require.Empty(t, m.RewrittenTurns, "t2 has named it")
+	w.turn(conversation(history...), calls("c3"))
+	// An old answer is changed late, and the last one as well.
+	history[3] = other(calls("c2"))
+	m = w.expect(conversation(append(history, other(calls("c3")), result("c3", "3"))...), "t3", session.Extend, "")
+	require.Equal(t, []string{"t2", "t3"}, m.RewrittenTurns)
 }
 
 func TestEqualSiblingsAreAmbiguousUnlessOneNeverArrived(t *testing.T) {

@@ -317,6 +317,25 @@ func TestARewrittenCallCanBeMasked(t *testing.T) {
 	require.Equal(t, event.Grade_GRADE_C, branches["b"].GetGrade())
 }
 
+func TestOnlyTheTurnWhoseCallWasRewrittenIsMasked(t *testing.T) {
+	flagged := func(turns ...string) func(*event.TurnCommitted) {
+		return func(c *event.TurnCommitted) { c.Match.Rewritten, c.Match.RewrittenTurns = true, turns }
+	}
+	s := first(nil)
+	s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{8}, Out: []uint32{10}})
+	// The history of b's children holds the changed call for ever; only one of
+	// them says so first.
+	s.Commit(sessiontest.Step{ID: "c", Parent: "b", New: []uint32{8}, Out: []uint32{10}, Edit: flagged("a")})
+	s.Commit(sessiontest.Step{ID: "d", Parent: "c", New: []uint32{8}, Out: []uint32{10}, Edit: flagged()})
+	s.Commit(sessiontest.Step{ID: "e", Parent: "d", New: []uint32{8}, Out: []uint32{10}, Edit: flagged("d")})
+	s.Close("completed")
+	p := fold.DefaultPolicy()
+	p.RewrittenCalls = fold.Mask
+	branches, _ := sealed(t, p, s)
+	require.Equal(t, map[string]string{"a": "rewritten_call", "d": "rewritten_call"}, branches["e"].GetExcluded())
+	require.Equal(t, uint32(3), branches["e"].GetTrainable())
+}
+
 func TestABranchIsAsGoodAsItsWorstTurn(t *testing.T) {
 	s := first(func(c *event.TurnCommitted) { c.Match.Tolerances = []string{"x"} })
 	s.Commit(sessiontest.Step{ID: "b", Parent: "a", New: []uint32{8}, Out: []uint32{10}})

@@ -2,21 +2,12 @@ package fold
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/tree"
 )
-
-// BranchID names the branch that ends in a turn: the first 16 bytes of
-// sha256(session, 0, turn) in hex.
-func BranchID(session, leaf string) string {
-	h := sha256.Sum256([]byte(session + "\x00" + leaf))
-	return hex.EncodeToString(h[:16])
-}
 
 // branch is one path while it is being sealed: from a root to a turn that no
 // turn of its class goes on from. A side request that extends the main line so
@@ -172,15 +163,15 @@ func (s *State) branch(path []*verdict, abandoned map[*tree.Turn]bool) *branch {
 	}
 
 	var g grading
-	for i, v := range path {
+	rewritten := rewrittenTurns(path)
+	for _, v := range path {
 		for _, r := range v.reasons {
 			g.add(v.grade, r)
 		}
 		g.grade = max(g.grade, v.grade)
-		if i > 0 && s.policy.RewrittenCalls == Mask && v.turn.Committed.GetMatch().GetRewritten() {
-			b.exclude[path[i-1]] = MaskRewrittenCall
-		}
 		switch {
+		case rewritten[v.turn.ID] && s.policy.RewrittenCalls == Mask:
+			b.exclude[v] = MaskRewrittenCall
 		// A side request may have extended it: it is no less abandoned there.
 		case abandoned[v.turn] && s.policy.Abandoned == Mask:
 			b.exclude[v] = MaskAbandoned
@@ -196,7 +187,7 @@ func (s *State) branch(path []*verdict, abandoned map[*tree.Turn]bool) *branch {
 	}
 
 	b.sealed = &event.BranchSealed{
-		Branch:       BranchID(s.tree.Session, leaf.turn.ID),
+		Branch:       tree.BranchID(s.tree.Session, leaf.turn.ID),
 		Class:        class(leaf.turn.Committed),
 		Label:        class(leaf.turn.Committed),
 		Turns:        make([]string, len(path)),
@@ -211,6 +202,24 @@ func (s *State) branch(path []*verdict, abandoned map[*tree.Turn]bool) *branch {
 		b.sealed.Turns[i] = v.turn.ID
 	}
 	return b
+}
+
+// rewrittenTurns are the turns of a path whose calls the client changed. Where
+// none is named, as by older gateways, it is the one before each that is flagged:
+// since a changed call stays in the history that may be too many, never too few.
+func rewrittenTurns(path []*verdict) map[string]bool {
+	out := map[string]bool{}
+	named := false
+	for i, v := range path {
+		match := v.turn.Committed.GetMatch()
+		for _, turn := range match.GetRewrittenTurns() {
+			out[turn], named = true, true
+		}
+		if match.GetRewritten() && !named && i > 0 {
+			out[path[i-1].turn.ID] = true
+		}
+	}
+	return out
 }
 
 // assign gives every turn with trainable tokens to one branch: the one that

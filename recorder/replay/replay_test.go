@@ -22,6 +22,7 @@ import (
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/mem"
+	"turnlog.dev/schema/tree"
 )
 
 // live records sessions as a recorder does. It must run in a synctest bubble.
@@ -158,7 +159,7 @@ func TestAnotherPolicyChangesWhatAHandMadeExamplePredicts(t *testing.T) {
 			{Name: "mask", Before: "2 values", After: "2 values, first other at 1"},
 			{Name: "masked", Before: "", After: "cut_off=1"},
 		}, changes["turn b"].Fields)
-		side, main := changes["branch "+fold.BranchID("s1", "title")], changes["branch "+fold.BranchID("s1", "b")]
+		side, main := changes["branch "+tree.BranchID("s1", "title")], changes["branch "+tree.BranchID("s1", "b")]
 		require.Equal(t, replay.RowAdded, side.Row)
 		require.Equal(t, []replay.Field{{Name: "trainable", Before: "0", After: "2"}}, side.Fields)
 		require.Equal(t, replay.RowChanged, main.Row)

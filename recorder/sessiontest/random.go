@@ -138,6 +138,9 @@ func (s *Session) randomTurn(rng *rand.Rand, id string) {
 			c.Completion.Versions = []*event.VersionSpan{{Count: first, Label: "7"}, {Count: uint32(len(step.Out)) - first, Label: pick(rng, "8", "8", "step-8")}}
 		}
 		evidence(rng, c)
+		if c.Match.Rewritten && p != nil && rng.IntN(2) == 0 {
+			c.Match.RewrittenTurns = []string{p.ID}
+		}
 		if p != nil && !step.Text {
 			s.rebase(rng, how, c)
 		}

@@ -1261,10 +1261,14 @@ type Match struct {
 	Tolerances []string `protobuf:"bytes,3,rep,name=tolerances,proto3" json:"tolerances,omitempty"`
 	// Equal siblings existed; the newest was taken.
 	Ambiguous bool `protobuf:"varint,4,opt,name=ambiguous,proto3" json:"ambiguous,omitempty"`
-	// The client rewrote a tool call; the sampled ids were replayed.
-	Rewritten     bool `protobuf:"varint,5,opt,name=rewritten,proto3" json:"rewritten,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The client rewrote a tool call somewhere in the history; the sampled ids
+	// were replayed.
+	Rewritten bool `protobuf:"varint,5,opt,name=rewritten,proto3" json:"rewritten,omitempty"`
+	// The turns whose answers it rewrote, without those that an ancestor has
+	// named. Older gateways named none.
+	RewrittenTurns []string `protobuf:"bytes,6,rep,name=rewritten_turns,json=rewrittenTurns,proto3" json:"rewritten_turns,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Match) Reset() {
@@ -1330,6 +1334,13 @@ func (x *Match) GetRewritten() bool {
 		return x.Rewritten
 	}
 	return false
+}
+
+func (x *Match) GetRewrittenTurns() []string {
+	if x != nil {
+		return x.RewrittenTurns
+	}
+	return nil
 }
 
 // Conversation is what the turn adds to its parent's conversation, in the
@@ -4185,7 +4196,7 @@ const file_event_proto_rawDesc = "" +
 	"\x05flags\x18\b \x03(\tR\x05flags\"9\n" +
 	"\vVersionSpan\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x14\n" +
-	"\x05label\x18\x02 \x01(\tR\x05label\"\x97\x01\n" +
+	"\x05label\x18\x02 \x01(\tR\x05label\"\xc0\x01\n" +
 	"\x05Match\x12\x1a\n" +
 	"\bdecision\x18\x01 \x01(\tR\bdecision\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1e\n" +
@@ -4193,7 +4204,8 @@ const file_event_proto_rawDesc = "" +
 	"tolerances\x18\x03 \x03(\tR\n" +
 	"tolerances\x12\x1c\n" +
 	"\tambiguous\x18\x04 \x01(\bR\tambiguous\x12\x1c\n" +
-	"\trewritten\x18\x05 \x01(\bR\trewritten\"\xa6\x02\n" +
+	"\trewritten\x18\x05 \x01(\bR\trewritten\x12'\n" +
+	"\x0frewritten_turns\x18\x06 \x03(\tR\x0erewrittenTurns\"\xa6\x02\n" +
 	"\fConversation\x12\x12\n" +
 	"\x04head\x18\x01 \x01(\fR\x04head\x12\x16\n" +
 	"\x06system\x18\x02 \x01(\fR\x06system\x12\x14\n" +

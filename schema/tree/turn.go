@@ -1,6 +1,8 @@
 package tree
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"time"
@@ -34,6 +36,13 @@ type Turn struct {
 	base     *Turn
 	baseKeep int
 	messages int // before the answer, leading system messages not counted
+}
+
+// BranchID names the branch of a session that ends in a turn: the first 16 bytes
+// of sha256(session, 0, turn) in hex.
+func BranchID(session, leaf string) string {
+	h := sha256.Sum256([]byte(session + "\x00" + leaf))
+	return hex.EncodeToString(h[:16])
 }
 
 // IDs appends the first n ids of the turn, prompt then completion, to dst.
