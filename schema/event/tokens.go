@@ -140,18 +140,23 @@ func only(array []byte, width int, b byte, start, end int) bool {
 
 // Varints returns ids in the log's form as TurnSpans.id_varints.
 func Varints(ids []byte) []byte {
-	out := make([]byte, 0, len(ids)*3/4)
-	for ; len(ids) >= 4; ids = ids[4:] {
-		switch id := binary.LittleEndian.Uint32(ids); {
-		case id < 1<<7:
-			out = append(out, byte(id))
-		case id < 1<<14:
-			out = append(out, byte(id)|0x80, byte(id>>7))
-		case id < 1<<21:
-			out = append(out, byte(id)|0x80, byte(id>>7)|0x80, byte(id>>14))
-		default:
-			out = binary.AppendUvarint(out, uint64(id))
+	ids = ids[:len(ids)&^3]
+	size := len(ids) / 4
+	for rest := ids; len(rest) >= 4; rest = rest[4:] {
+		for id := binary.LittleEndian.Uint32(rest) >> 7; id > 0; id >>= 7 {
+			size++
 		}
+	}
+	out := make([]byte, size)
+	at := 0
+	for ; len(ids) >= 4; ids = ids[4:] {
+		id := binary.LittleEndian.Uint32(ids)
+		for ; id >= 0x80; id >>= 7 {
+			out[at] = byte(id) | 0x80
+			at++
+		}
+		out[at] = byte(id)
+		at++
 	}
 	return out
 }

@@ -18,6 +18,7 @@ import (
 
 // Headers that the server adds to what it reads directly.
 const (
+	headerSubject  = "Nats-Subject"
 	headerSequence = "Nats-Sequence"
 	headerTime     = "Nats-Time-Stamp"
 	headerStatus   = "Status"      // of an answer without a message
@@ -94,6 +95,14 @@ func (l *Log) walk(ctx context.Context, session string, from journal.Tip) iter.S
 			yield(message{}, err)
 			return
 		}
+		if near, ok := l.back(ctx, stream, from, last); ok {
+			for _, m := range near {
+				if !yield(m, nil) {
+					return
+				}
+			}
+			return
+		}
 		for at := from.Position; at < last.position; {
 			direct := at
 			for m, err := range l.batch(ctx, stream, subject, at+1) {
@@ -119,6 +128,74 @@ func (l *Log) walk(ctx context.Context, session string, from journal.Tip) iter.S
 			at = m.position
 		}
 	}
+}
+
+// A server finds a session's next message by looking at all that stand before
+// it, which is slow where a session's messages are few and far between. Each of
+// them names the position of the one before, as its fence: one at a time, they
+// are found at once.
+const (
+	// sparse is the distance between a session's messages, on average, from which
+	// on asking for each is faster than the search.
+	sparse = 1000
+	// backMessages is the most that is read so: it is held in memory.
+	backMessages = 256
+)
+
+// back reads what stands after a tip, up to and with the last message, from the
+// last one backwards, if that is worthwhile and each can be read so.
+func (l *Log) back(ctx context.Context, s *stream, from journal.Tip, last message) ([]message, bool) {
+	count, err := strconv.ParseUint(last.header.Get(headerCount), 10, 64)
+	if err != nil || count <= from.Count || count-from.Count > backMessages ||
+		last.position-from.Position < sparse*(count-from.Count) {
+		return nil, false
+	}
+	list := make([]message, count-from.Count)
+	for i, m := len(list)-1, last; ; i-- {
+		list[i] = m
+		before, err := strconv.ParseUint(m.header.Get(headerExpect), 10, 64)
+		switch {
+		case err != nil:
+			return nil, false // of a batch
+		case i == 0:
+			return list, before == from.Position
+		}
+		if m, err = l.direct(ctx, s, last.subject, before); err != nil {
+			return nil, false // the search will tell
+		}
+	}
+}
+
+// direct reads the message at a position, which must be of the subject, from any
+// replica.
+func (l *Log) direct(ctx context.Context, s *stream, subject string, position uint64) (message, error) {
+	request, err := json.Marshal(getRequest{Seq: position})
+	if err != nil {
+		return message{}, err
+	}
+	asking, cancel := l.conn.patient(ctx)
+	defer cancel()
+	reply, err := l.conn.nc.RequestWithContext(asking, "$JS.API.DIRECT.GET."+s.name, request)
+	if err != nil {
+		return message{}, failed(ctx, err)
+	}
+	if reply.Header.Get(headerStatus) != "" || reply.Header.Get(headerSubject) != subject {
+		return message{}, errNoMessage
+	}
+	return directMessage(reply, subject, s.id)
+}
+
+// directMessage is the message that an answer to a direct read holds.
+func directMessage(reply *nats.Msg, subject, stream string) (message, error) {
+	position, err := strconv.ParseUint(reply.Header.Get(headerSequence), 10, 64)
+	if err != nil {
+		return message{}, unavailable(fmt.Errorf("direct read: %w", err))
+	}
+	at, err := time.Parse(time.RFC3339Nano, reply.Header.Get(headerTime))
+	if err != nil {
+		return message{}, unavailable(fmt.Errorf("direct read: %w", err))
+	}
+	return message{subject: subject, header: reply.Header, data: reply.Data, position: position, time: at, stream: stream}, nil
 }
 
 // standsAt checks the holder's tip against the last message where they are the
@@ -238,17 +315,12 @@ func (l *Log) batch(ctx context.Context, s *stream, subject string, seq uint64) 
 				}
 				return
 			}
-			position, err := strconv.ParseUint(reply.Header.Get(headerSequence), 10, 64)
+			m, err := directMessage(reply, subject, s.id)
 			if err != nil {
-				yield(message{}, unavailable(fmt.Errorf("direct read: %w", err)))
+				yield(message{}, err)
 				return
 			}
-			at, err := time.Parse(time.RFC3339Nano, reply.Header.Get(headerTime))
-			if err != nil {
-				yield(message{}, unavailable(fmt.Errorf("direct read: %w", err)))
-				return
-			}
-			if !yield(message{subject: subject, header: reply.Header, data: reply.Data, position: position, time: at, stream: s.id}, nil) {
+			if !yield(m, nil) {
 				return
 			}
 		}
