@@ -2,6 +2,7 @@ package stack
 
 import (
 	"net/http"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -117,11 +118,11 @@ func (m *metrics) recorder(read func() recorder.Stats) {
 		put("turnlog_recorder_sealed_sessions_total", float64(s.Sealed))
 		put("turnlog_recorder_unbalanced_sessions_total", float64(s.Unbalanced))
 		put("turnlog_recorder_reaped_sessions_total", float64(s.Reaped))
-		pending := 0.0
-		for _, p := range s.Partitions {
-			pending += float64(p.Pending)
+		put("turnlog_recorder_batches_total", float64(s.Batches))
+		put("turnlog_recorder_split_batches_total", float64(s.Splits))
+		for partition, p := range s.Partitions {
+			put("turnlog_recorder_pending_events", float64(p.Pending), strconv.Itoa(partition))
 		}
-		put("turnlog_recorder_pending_events", pending)
 		put("turnlog_recorder_ledger_tokens_total", float64(s.Ledger.Generated), "generated", "")
 		put("turnlog_recorder_ledger_tokens_total", float64(s.Ledger.Trainable), "trainable", "")
 		for reason, n := range s.Ledger.Masked {
@@ -138,7 +139,9 @@ func (m *metrics) recorder(read func() recorder.Stats) {
 		counter("turnlog_recorder_sealed_sessions_total", "Sessions that were sealed."),
 		counter("turnlog_recorder_unbalanced_sessions_total", "Sealed sessions whose ledger does not add up."),
 		counter("turnlog_recorder_reaped_sessions_total", "Sessions closed for being past a limit."),
-		gauge("turnlog_recorder_pending_events", "Events that wait to be recorded."),
+		counter("turnlog_recorder_batches_total", "Updates of a whole fetch that were appended at once."),
+		counter("turnlog_recorder_split_batches_total", "Batches that were refused, or lost their answer, and were appended one by one."),
+		gauge("turnlog_recorder_pending_events", "Events that wait to be recorded, as every recorder of the group sees them: take the maximum of each partition, then the sum.", "partition"),
 		counter("turnlog_recorder_ledger_tokens_total", "Ids of sealed sessions, by what became of them.", "account", "reason"),
 	)
 }
