@@ -226,6 +226,21 @@ func TestAParkedSessionIsReleasedAfterARepair(t *testing.T) {
 				for _, l := range letters {
 					require.Zero(t, l.Round, "nothing went wrong afterwards")
 				}
+
+				// A program that still has the fault changes nothing, even if it is
+				// given all of it again.
+				deps := r.deps(r.out)
+				deps.Models = sound{}
+				r.run("given-again", fault.breaks(deps), func(c *worker.Config) { c.Policy.Reasoning = fold.Mask })
+				require.Equal(t, want, recorded(t, r.out, r.sessions))
+				is, _, err := r.registry.Get(t.Context(), s.ID)
+				require.NoError(t, err)
+				require.Equal(t, row, is)
+				letters, err = deadletter.New(r.letters).Read(t.Context(), s.ID)
+				require.NoError(t, err)
+				for _, l := range letters {
+					require.Zero(t, l.Round, "it has something to say of a round that is over, at most")
+				}
 			})
 			for _, atOnce := range []bool{false, true} {
 				for _, point := range worker.Points {
@@ -291,6 +306,70 @@ func TestAReleaseBeforeTheRepairLeavesTheSessionParked(t *testing.T) {
 				require.Equal(t, row, again)
 			})
 		})
+	}
+}
+
+// An old program freezes over a session; a newer one takes over, and folds it
+// after its release. Then the old one wakes up, and is even given all of it
+// again.
+func TestAnOldProgramThatWakesUpDoesNotJudgeWhatItCannotRead(t *testing.T) {
+	for name, fault := range faults {
+		for _, point := range []worker.Point{worker.PointFetched, worker.PointFolded, worker.PointAppended, worker.PointDeadLetter} {
+			t.Run(name+" "+string(point), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := parked()
+					r := &rig{
+						t: t, sessions: []*sessiontest.Session{s},
+						turns: mem.New(mem.Options{}), out: mem.New(mem.Options{}), letters: mem.New(mem.Options{}), registry: registry.NewMemory(),
+					}
+					fill(t, r.turns, s)
+					policy := func(c *worker.Config) { c.Policy.Reasoning, c.RegistryEvery = fold.Mask, 1 }
+					deps := r.deps(r.out)
+					deps.Models = sound{}
+
+					frozen := make(chan struct{})
+					subs := &handover{Journal: r.turns}
+					old := deps
+					old.Turns = subs
+					old = fault.breaks(old)
+					old.Fault = func(at worker.Point) {
+						if at == point {
+							<-frozen
+						}
+					}
+					cfg := config("recorder")
+					policy(&cfg)
+					zombie, err := worker.New(cfg, old)
+					require.NoError(t, err)
+					ctx, cancel := context.WithCancel(t.Context())
+					done := make(chan error, 1)
+					go func() { done <- zombie.Run(ctx) }()
+					synctest.Wait()
+					subs.closeAll()
+
+					// What the old one left may be parked, or not.
+					_, err = r.turns.Append(t.Context(), last(t, r.turns, s.ID).Tip, s.Release())
+					require.NoError(t, err)
+					r.run("recorder", deps, policy)
+					want := recorded(t, r.out, r.sessions)
+					row, _, _ := r.registry.Get(t.Context(), s.ID)
+					require.Equal(t, registry.Closed, row.State)
+
+					close(frozen)
+					synctest.Wait()
+					cancel()
+					if err := <-done; err != nil {
+						require.ErrorIs(t, err, journal.ErrClosed)
+					}
+					again := fault.breaks(deps)
+					r.run("given-again", again, policy)
+					require.Equal(t, want, recorded(t, r.out, r.sessions))
+					is, _, _ := r.registry.Get(t.Context(), s.ID)
+					row.Events, row.LastAt = is.Events, is.LastAt // which may be written a moment later
+					require.Equal(t, row, is)
+				})
+			})
+		}
 	}
 }
 

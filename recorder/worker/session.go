@@ -121,14 +121,17 @@ func (s *session) deliver(ctx context.Context, d journal.Delivery) error {
 			return err
 		}
 		whole, err := s.catchUp(ctx, d)
-		if err != nil {
+		if err == nil && whole && d.Err != nil {
+			err = s.unreadable(ctx, d)
+		}
+		switch {
+		case errors.Is(err, errNewer) && s.covered(d):
+			s.drop()
+			return nil
+		case err != nil || d.Err != nil && whole:
 			return err
-		}
-		if !whole {
+		case !whole:
 			continue
-		}
-		if d.Err != nil {
-			return s.unreadable(ctx, d)
 		}
 		if err := s.step(ctx, d.Entry); err != nil {
 			return err
@@ -323,8 +326,27 @@ func (s *session) refuse(ctx context.Context, e journal.Entry, fault *event.Faul
 	return nil
 }
 
+// newer reports whether another recorder has read what this one cannot: an
+// entry that nothing was recorded for, with others recorded after it.
+func (s *session) newer() bool {
+	return s.state.Parked() == nil && len(s.recorded) > 0 && s.recorded[s.state.UnreadableID()] == nil
+}
+
+// covered reports whether something was recorded for the entry, or one after it.
+func (s *session) covered(d journal.Delivery) bool {
+	for _, r := range s.recorded {
+		if in := r.GetTrajectoryUpdate().GetInput(); in.GetStream() == d.Stream && in.GetSequence() >= d.Tip.Position {
+			return true
+		}
+	}
+	return false
+}
+
 // unreadable parks the session for an entry that is no event.
 func (s *session) unreadable(ctx context.Context, d journal.Delivery) error {
+	if s.newer() {
+		return errNewer
+	}
 	if err := s.deadLetter(ctx, s.letter(d, fold.FaultUnreadable, d.Err)); err != nil {
 		return err
 	}
@@ -335,13 +357,14 @@ func (s *session) park(ctx context.Context, d journal.Delivery) error {
 	if s.hole {
 		return nil
 	}
+	if s.newer() {
+		return errNewer
+	}
 	id := s.state.UnreadableID()
 	fault := &event.Fault{Reason: fold.FaultUnreadable, Detail: d.Err.Error()}
 	if r, ok := s.recorded[id]; ok {
 		delete(s.recorded, id)
 		fault = r.GetTrajectoryUpdate().GetOutputs()[0].GetFault()
-	} else if len(s.recorded) > 0 && s.state.Parked() == nil {
-		return errNewer
 	} else if s.state.Parked() == nil {
 		if err := s.append(ctx, id, d.Entry, fold.Unreadable(d.Entry, fault)); err != nil {
 			return err
