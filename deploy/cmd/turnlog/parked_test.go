@@ -125,6 +125,13 @@ func TestParkedSessionsAreListedAndReleasedWhileTheProgramRuns(t *testing.T) {
 	require.Contains(t, said, "1 sessions are released")
 	require.Regexp(t, `bad +run1 +misplaced-b`, said)
 
+	shown, err := turnlog(t, "sessions", "show", "bad", "--data", cfg.Data, "--listen", address)
+	require.ErrorContains(t, err, "cannot be read")
+	require.Regexp(t, `parked since 20\S+ \S+ for event misplaced-b \(illegal\): .*; turnlog parked --release bad`, shown)
+	shown, err = turnlog(t, "sessions", "show", "good", "--data", cfg.Data, "--listen", address)
+	require.NoError(t, err)
+	require.NotContains(t, shown, "parked")
+
 	sessions, err := turnlog(t, "sessions", "list", "--data", cfg.Data, "--listen", address)
 	require.NoError(t, err)
 	require.Regexp(t, `good +run1 +- +closed`, sessions)

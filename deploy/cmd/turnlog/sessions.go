@@ -209,6 +209,9 @@ func showCommand() *cobra.Command {
 		if errors.Is(err, errNotFound) {
 			return fmt.Errorf("the gateway at %s has no session %q; turnlog sessions list shows those it has", c.base, id)
 		}
+		if err != nil && !errors.Is(err, errNoGateway) && !errors.Is(err, errOtherGateway) {
+			_ = c.showParked(cmd, id) // which may be why the gateway cannot show it
+		}
 		if err != nil {
 			return err
 		}
@@ -256,7 +259,7 @@ func showCommand() *cobra.Command {
 			children[t.Parent] = append(children[t.Parent], t)
 		}
 		printTurns(out, children, "", "")
-		return nil
+		return c.showParked(cmd, id)
 	})
 	out.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -265,6 +268,21 @@ func showCommand() *cobra.Command {
 		return nil
 	}
 	return out
+}
+
+// showParked says why a session is parked, if it is.
+func (c client) showParked(cmd *cobra.Command, id string) error {
+	events, err := c.parked().list(cmd.Context(), "")
+	if errors.Is(err, errNotFound) {
+		return nil // a gateway that does not look after them
+	}
+	for _, e := range events {
+		if e.Session == id {
+			fmt.Fprintf(cmd.OutOrStdout(), "parked since %s for event %s (%s): %s; turnlog parked --release %s after a repair\n",
+				e.Time.Local().Format(time.DateTime), dash(e.Event), e.Reason, e.Detail, id)
+		}
+	}
+	return err
 }
 
 // printTurns draws what continues a turn: a line of turns stays at one depth,

@@ -50,7 +50,10 @@ func TestAnErrorAboutSessionsSaysWhatToDo(t *testing.T) {
 }
 
 func TestASessionIsShownAsATree(t *testing.T) {
-	sessions := withGateway(t, func(w http.ResponseWriter, _ *http.Request) {
+	sessions := withGateway(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/parked" {
+			return // none is
+		}
 		_, _ = io.WriteString(w, `{"session":"s","run":"r","state":"closed","reason":"completed","group":"g","index":2,"task":"x","reward":0.5,"aborted":1,"turns":[
 			{"turn":"a","class":"main","decision":"root","reason":"first_turn","finish_reason":"stop","prompt_tokens":9,"completion_tokens":3},
 			{"turn":"b","parent":"a","class":"main","decision":"extend","finish_reason":"stop","prompt_tokens":20,"parent_keep":12,"completion_tokens":3},
