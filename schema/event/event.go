@@ -34,6 +34,9 @@ const MaxBody = 64 << 20
 var (
 	// ErrMajor is a body of a newer major version than Major.
 	ErrMajor = errors.New("event: newer format version")
+	// ErrTooLarge is an event whose body is above MaxBody: nobody would read it
+	// again.
+	ErrTooLarge = errors.New("event: too large")
 	// ErrMalformed is a body that is no event.
 	ErrMalformed = errors.New("event: malformed")
 )
@@ -131,6 +134,9 @@ func encode(dst []byte, e *Event) ([]byte, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(dst, e)
 	if err != nil {
 		return nil, fmt.Errorf("event: encode %s: %w", e.Kind(), err)
+	}
+	if n := len(b) - len(dst); n > MaxBody {
+		return nil, fmt.Errorf("%w: %s of %d bytes, the limit is %d", ErrTooLarge, e.Kind(), n, MaxBody)
 	}
 	return b, nil
 }

@@ -35,7 +35,7 @@ var (
 	ErrFull = errors.New("journal: full")
 	// ErrTooLarge says that an event is above the size limit. Nothing was
 	// appended, and trying again will not help.
-	ErrTooLarge = errors.New("journal: event too large")
+	ErrTooLarge = event.ErrTooLarge
 	// ErrGap says that entries which should be there are not: a broken chain,
 	// or a position that has been trimmed.
 	ErrGap = errors.New("journal: gap")

@@ -2,9 +2,11 @@ package journaltest
 
 import (
 	"math/rand/v2"
+	"strings"
 
 	"github.com/stretchr/testify/require"
 
+	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
 )
 
@@ -15,6 +17,13 @@ func limitTests(run runner) {
 		}
 		tip := h.fill("s", journal.Tip{}, 0, 1)
 		_, err := h.append(tip, Annotation("s", "large", noise(h.features.MaxEvent*2)))
+		require.ErrorIs(h.t, err, journal.ErrTooLarge)
+		h.mustAppend(tip, Annotation("s", "small", "x"))
+	})
+
+	run("an event that nobody could read again is refused, however small it packs", func(h *harness) {
+		tip := h.fill("s", journal.Tip{}, 0, 1)
+		_, err := h.append(tip, Annotation("s", "bomb", strings.Repeat(" ", event.MaxBody)))
 		require.ErrorIs(h.t, err, journal.ErrTooLarge)
 		h.mustAppend(tip, Annotation("s", "small", "x"))
 	})
