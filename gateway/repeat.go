@@ -95,7 +95,7 @@ func (g *Gateway) once(ctx context.Context, req Request, early func(parse.Delta)
 	}
 	var own leading
 	if leader {
-		own = leading{begun: req.Begun, early: early}
+		own = leading{begun: req.Begun, early: early, pause: req.Pause}
 		g.flights.running.Add(1)
 		go g.lead(context.WithoutCancel(ctx), key, fl, req, &own, fn)
 	}
@@ -129,7 +129,7 @@ func (g *Gateway) lead(ctx context.Context, key string, fl *flight, req Request,
 			g.DeliveryFailed(ctx, req.Session, a.Turn, errNobody)
 		}
 	}()
-	req.Begun = own.begin
+	req.Begun, req.Pause = own.begin, own.rest
 	a, err = fn(ctx, req, own.pass)
 }
 
@@ -154,12 +154,13 @@ type leading struct {
 	mu    sync.Mutex
 	begun func(turn string, promptTokens int)
 	early func(parse.Delta) error
+	pause func() error
 }
 
 func (l *leading) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.begun, l.early = nil, nil
+	l.begun, l.early, l.pause = nil, nil, nil
 }
 
 func (l *leading) begin(turn string, promptTokens int) {
@@ -175,7 +176,17 @@ func (l *leading) pass(d parse.Delta) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.early != nil && l.early(d) != nil {
-		l.early = nil
+		l.early, l.pause = nil, nil
+	}
+	return nil
+}
+
+// rest is Request.Pause, and never fails either.
+func (l *leading) rest() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pause != nil && l.pause() != nil {
+		l.early, l.pause = nil, nil
 	}
 	return nil
 }

@@ -63,6 +63,11 @@ type Request struct {
 	// is; from the goroutine that calls early: with the id that the turn will have
 	// and the number of its prompt tokens.
 	Begun func(turn string, promptTokens int)
+	// Pause, if not nil, is called from the goroutine that calls early when nothing
+	// more has come for the moment: what early kept of the answer, to write it at
+	// once, is to be written then, or when Complete returns. Its error counts as
+	// early's.
+	Pause func() error
 }
 
 func (r Request) begun(turn string, promptTokens int) {
@@ -199,6 +204,7 @@ type turn struct {
 	memory     memory        // of the event's messages
 	reordered  bool          // the client sent results out of order
 	released   bool          // the client has seen something of the answer
+	pauses     bool          // the engine says when it waits
 	sent       time.Time
 }
 
@@ -471,11 +477,25 @@ func (t *turn) run(ctx context.Context, early func(parse.Delta) error) (*Answer,
 	return answer, nil
 }
 
+// pause says that nothing more has come for the moment.
+func (t *turn) pause() error {
+	if t.req.Pause != nil && t.released {
+		if err := t.req.Pause(); err != nil {
+			return clientGone(err)
+		}
+	}
+	return nil
+}
+
+func clientGone(err error) error {
+	return fmt.Errorf("gateway: write to the client: %w: %w", context.Canceled, err)
+}
+
 // release passes on what may leave before the turn is acknowledged.
 func release(d parse.Delta, early func(parse.Delta) error) error {
 	if early != nil && mayLeave(d) {
 		if err := early(d); err != nil {
-			return fmt.Errorf("gateway: write to the client: %w: %w", context.Canceled, err)
+			return clientGone(err)
 		}
 	}
 	return nil
@@ -504,7 +524,10 @@ func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (poo
 		if t.stops.over {
 			return engine.ErrEnough
 		}
-		return nil
+		if t.pauses {
+			return nil
+		}
+		return t.pause()
 	}
 	// Another replica may begin again while the client has seen nothing.
 	restart := func() bool {
@@ -518,13 +541,18 @@ func (t *turn) generate(ctx context.Context, early func(parse.Delta) error) (poo
 	req := engine.Request{
 		ID: t.id, Session: t.req.Session, Model: t.model.Name, Prompt: t.ids,
 		Sampling: t.params, Grammar: t.grammar, RoutedFrom: t.routedFrom(), Likeliest: t.req.Likeliest,
+		Idle: func() error { t.pauses = true; return t.pause() },
 	}
 	if t.model.Wire == IDs {
 		req.Sampling.Stop = nil // see stops
 	} else {
 		req.Text = t.body()
 	}
-	return t.model.Pool.Generate(ctx, req, emit, restart)
+	generated, err := t.model.Pool.Generate(ctx, req, emit, restart)
+	if err == nil {
+		err = t.pause() // the append takes its time
+	}
+	return generated, err
 }
 
 // push takes a chunk of the answer and returns what it says.
@@ -545,7 +573,7 @@ func (t *turn) reply(finishReason string, generated pool.Result) (parse.Reply, [
 
 // begin forgets what was sampled so far.
 func (t *turn) begin() {
-	t.completion, t.logprobs, t.likeliest = nil, nil, nil
+	t.completion, t.logprobs, t.likeliest, t.pauses = nil, nil, nil, false
 	t.stops = stops{texts: t.params.Stop}
 	t.parser, t.text = nil, textReply{}
 	if t.model.Wire == IDs {

@@ -76,6 +76,11 @@ type Request struct {
 	Likeliest int
 	// RoutedFrom asks for routed experts from this position on; -1 for none.
 	RoutedFrom int
+	// Idle, if not nil, is called by Generate, from its goroutine, when all that
+	// arrived has been emitted and before it waits for more, the first time before
+	// anything arrives. Whoever is called so may keep chunks until then and pass
+	// them on as one. Its error counts as emit's.
+	Idle func() error
 }
 
 // Sampling is what the engine is asked to do, in the words that all engines

@@ -53,15 +53,16 @@ func (a *api) chatStream(c *echo.Context, req gateway.Request, opt openaichat.Op
 	} else {
 		s.Begin(a.deps.Gateway.NewTurn()) // one name for several turns: any
 	}
+	req.Pause = w.pause
 	stop := w.pingEvery(a.cfg.PingEvery, s.Ping)
 	answers, err := a.sample(c, req, opt.N, func(i int, d parse.Delta) error {
-		return w.locked(func() error { return s.Delta(i, d) })
+		return w.keep(func() error { return s.Delta(i, d) })
 	})
 	stop()
 	if err != nil {
 		return a.failStream(c, s, err)
 	}
-	a.deliver(c, req.Session, func() error { return s.Finish(answers) }, answers...)
+	a.deliver(c, req.Session, func() error { return w.together(func() error { return s.Finish(answers) }) }, answers...)
 	return nil
 }
 

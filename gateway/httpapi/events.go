@@ -18,16 +18,17 @@ func (a *api) serve(c *echo.Context, req gateway.Request, open func(write func([
 	w := newEventWriter(c.Response())
 	s := open(w.write)
 	req.Begun = func(turn string, promptTokens int) { w.begin(turn, func() { s.Begin(turn, promptTokens) }) }
+	req.Pause = w.pause
 	stop := w.pingEvery(a.cfg.PingEvery, s.Ping)
 	defer stop()
 	answer, err := a.complete(c.Request().Context(), req, func(d parse.Delta) error {
-		return w.locked(func() error { return s.Delta(d) })
+		return w.keep(func() error { return s.Delta(d) })
 	})
 	stop()
 	if err != nil {
 		return a.failStream(c, s, err)
 	}
-	a.deliver(c, req.Session, func() error { return s.Finish(answer) }, answer)
+	a.deliver(c, req.Session, func() error { return w.together(func() error { return s.Finish(answer) }) }, answer)
 	return nil
 }
 
@@ -103,13 +104,16 @@ type eventWriter struct {
 	mu    sync.Mutex
 	wrote bool
 	last  time.Time
+	// keeps: what is written may stay here until pause. kept: something did.
+	keeps, kept bool
 }
 
 func newEventWriter(w http.ResponseWriter) *eventWriter {
 	return &eventWriter{w: w, flush: http.NewResponseController(w), last: time.Now()}
 }
 
-// write sends bytes at once. The caller holds the lock or is alone.
+// write sends bytes, at once unless keeps is set. The caller holds the lock or is
+// alone.
 func (e *eventWriter) write(b []byte) error {
 	if !e.wrote {
 		h := e.w.Header()
@@ -119,11 +123,42 @@ func (e *eventWriter) write(b []byte) error {
 		e.w.WriteHeader(http.StatusOK)
 		e.wrote = true
 	}
-	e.last = time.Now()
 	if _, err := e.w.Write(b); err != nil {
 		return err
 	}
+	if e.kept = true; e.keeps {
+		return nil
+	}
+	return e.send()
+}
+
+// send sends what was kept.
+func (e *eventWriter) send() error {
+	if !e.kept {
+		return nil
+	}
+	e.kept, e.last = false, time.Now()
 	return e.flush.Flush()
+}
+
+// keep runs fn, which writes what may wait for a pause.
+func (e *eventWriter) keep(fn func() error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.keeps = true
+	defer func() { e.keeps = false }()
+	return fn()
+}
+
+// pause sends what was kept so far.
+func (e *eventWriter) pause() error { return e.locked(e.send) }
+
+// together runs fn, and sends all that it writes as one.
+func (e *eventWriter) together(fn func() error) error {
+	if err := e.keep(fn); err != nil {
+		return err
+	}
+	return e.pause()
 }
 
 // begin names the turn in the response's header, if that has not left, and to

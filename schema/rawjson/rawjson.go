@@ -303,14 +303,15 @@ func Members(raw []byte) iter.Seq2[string, []byte] {
 	}
 }
 
-// common are the keys of which a conversation has one or more a message: they
-// cost no memory each time they are read.
+// common are the keys of which a conversation has one or more a message, and a
+// stream one or more an event: they cost no memory each time they are read.
 var common = func() map[string]string {
 	m := map[string]string{}
 	for _, k := range []string{
 		"role", "content", "type", "text", "tool_calls", "calls", "id", "function", "name", "arguments",
 		"tool_call_id", "call_id", "model_id", "reasoning", "reasoning_content", "is_error", "output", "input",
 		"tool_use_id", "thinking", "signature", "cache_control", "summary", "status", "annotations", "index",
+		"choices", "delta", "finish_reason", "object", "created", "model", "usage", "logprobs", "message", "messages",
 	} {
 		m[k] = k
 	}

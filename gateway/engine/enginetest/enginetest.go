@@ -76,6 +76,7 @@ func Run(t *testing.T, tok tokenizer.Tokenizer, a Adapter) {
 		"an abort by the engine is a failure":                    s.abortedByEngine,
 		"a canceled request ends at the engine":                  s.canceled,
 		"an error of the receiver ends the request":              s.receiver,
+		"it says when it waits":                                  s.idle,
 		"a hanging connection is given up after the idle time":   s.hanging,
 		"a slow first byte is no error":                          s.slow,
 		"a status has a class":                                   s.status,
@@ -403,6 +404,36 @@ func (s *suite) receiver(t *testing.T) {
 		return nil
 	})
 	require.ErrorIs(t, err, stop)
+	require.Eventually(t, func() bool { return m.Running() == 0 }, 10*time.Second, time.Millisecond)
+}
+
+func (s *suite) idle(t *testing.T) {
+	if s.Buffered {
+		t.Skip("the answer comes whole: there is nothing to wait for in between")
+	}
+	m, srv := s.start(t, mock.Always(mock.Reply{Text: strings.Repeat(words, 20), Pace: time.Millisecond}))
+	e := s.dial(t, srv.URL)
+	var order []string
+	req := s.request("x")
+	req.Idle = func() error { order = append(order, "idle"); return nil }
+	_, err := e.Generate(t.Context(), req, func(engine.Chunk) error { order = append(order, "chunk"); return nil })
+	require.NoError(t, err)
+	require.Equal(t, "idle", order[0], "before anything arrives")
+	first := slices.Index(order, "chunk")
+	require.Positive(t, first)
+	require.Contains(t, order[first:], "idle", "between chunks")
+
+	stop := errors.New("the receiver has gone")
+	req.Idle = func() error {
+		if slices.Contains(order, "chunk") {
+			return stop
+		}
+		return nil
+	}
+	order = nil
+	_, err = e.Generate(t.Context(), req, func(engine.Chunk) error { order = append(order, "chunk"); return nil })
+	require.ErrorIs(t, err, stop)
+	require.Empty(t, engine.ClassOf(err), "the engine is not at fault")
 	require.Eventually(t, func() bool { return m.Running() == 0 }, 10*time.Second, time.Millisecond)
 }
 

@@ -144,6 +144,7 @@ func (e *Engine) stream(ctx context.Context, req *engine.Request, a *answer) err
 		return err
 	}
 	defer resp.Close()
+	resp.Waiting(req.Idle)
 	if !resp.Streamed() {
 		return wire.Broken("the answer is no stream: is this llama.cpp's /completion?")
 	}

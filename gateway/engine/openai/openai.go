@@ -81,6 +81,7 @@ func (e *Engine) generate(ctx context.Context, req engine.Request, extras int32,
 		return a.Report, err
 	}
 	defer resp.Close()
+	resp.Waiting(req.Idle)
 	return a.Report, a.read(resp)
 }
 

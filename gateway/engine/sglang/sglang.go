@@ -73,6 +73,7 @@ func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(eng
 	}
 	resp, err := e.wire.Post(ctx, "/generate", req.Session, e.body(&req, a.prompt))
 	if err == nil {
+		resp.Waiting(req.Idle)
 		err = a.read(resp)
 		resp.Close()
 	} else {

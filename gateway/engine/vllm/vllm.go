@@ -81,6 +81,7 @@ func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(eng
 		return a.Report, err
 	}
 	defer resp.Close()
+	resp.Waiting(req.Idle)
 	err = a.read(resp)
 	told := err != nil && !a.over && e.abort(ctx, req.ID)
 	if errors.Is(err, engine.ErrEnough) {

@@ -99,6 +99,9 @@ type Response struct {
 	cancel  context.CancelCauseFunc
 	silence *time.Timer
 	idle    time.Duration
+	waiting func() error
+	// refused is what waiting returned.
+	refused error
 }
 
 var errIdle = errors.New("the engine was silent for too long")
@@ -187,8 +190,17 @@ func (r *reader) Read(p []byte) (n int, err error) {
 
 func (r *reader) Close() error { return nil }
 
+// Waiting has f called, unless it is nil, before each wait for more of the answer.
+// Its error ends the answer, and is what Next returns.
+func (r *Response) Waiting(f func() error) { r.waiting = f }
+
 // Read reads the body; every byte ends a silence.
 func (r *Response) Read(p []byte) (int, error) {
+	if r.waiting != nil {
+		if r.refused = r.waiting(); r.refused != nil {
+			return 0, r.refused
+		}
+	}
 	n, err := r.body.Read(p)
 	if n > 0 {
 		r.silence.Reset(r.idle)
@@ -266,6 +278,9 @@ func (r *Response) Close() {
 
 // fault turns a transport's error into ctx's error or an Unreachable one.
 func (r *Response) fault(what string, err error) error {
+	if r.refused != nil {
+		return r.refused
+	}
 	if r.caller.Err() != nil {
 		return r.caller.Err()
 	}
