@@ -38,7 +38,7 @@ func Check(ctx context.Context, s sink.Sink, id int64, progress func(done, of in
 	}
 	c := checker{
 		sink: s, report: Report{Manifest: state.ID},
-		seen: make(map[string]bool), groups: make(map[[2]string]string),
+		seen: make(map[string]bool), groups: make(map[[2]string]string), blobs: make(map[string]bool),
 	}
 	for i, f := range state.Files {
 		if err := c.file(ctx, f); err != nil {
@@ -57,6 +57,8 @@ type checker struct {
 	// seen are row ids, groups the file of each run's group.
 	seen   map[string]bool
 	groups map[[2]string]string
+	// blobs are those that were looked at.
+	blobs map[string]bool
 }
 
 func (c *checker) fault(f manifest.File, format string, args ...any) {
@@ -91,11 +93,11 @@ func (c *checker) file(ctx context.Context, f manifest.File) error {
 	case manifest.Traj:
 		c.traj(ctx, f, in)
 	case manifest.Rewards:
-		besideRows[rows.RewardRow](ctx, c, f, in)
+		return besideRows(ctx, c, f, in, func(*rows.RewardRow) error { return nil })
 	case manifest.Annotations:
-		besideRows[rows.AnnotationRow](ctx, c, f, in)
+		return besideRows(ctx, c, f, in, func(*rows.AnnotationRow) error { return nil })
 	case manifest.Blobs:
-		besideRows[rows.BlobRow](ctx, c, f, in)
+		return besideRows(ctx, c, f, in, func(r *rows.BlobRow) error { return c.blob(ctx, f, r) })
 	default:
 		c.fault(f, "is of profile %q, which this program does not know", f.Profile)
 	}
@@ -135,17 +137,23 @@ func (c *checker) traj(ctx context.Context, f manifest.File, in parquet.Input) {
 	c.report.Tokens += tokens
 }
 
-// besideRows checks a file of what stands beside the rows.
-func besideRows[T any](ctx context.Context, c *checker, f manifest.File, in parquet.Input) {
+// besideRows checks a file of what stands beside the rows, and each row of it.
+func besideRows[T any](ctx context.Context, c *checker, f manifest.File, in parquet.Input, each func(*T) error) error {
 	var count int64
 	for group, err := range parquet.Read[T](ctx, in) {
 		if err != nil {
 			c.fault(f, "%w", err)
-			return
+			return nil
 		}
 		count += int64(len(group))
+		for _, r := range group {
+			if err := each(r); err != nil {
+				return err
+			}
+		}
 	}
 	if count != f.Rows {
 		c.fault(f, "has %d rows, its manifest says %d", count, f.Rows)
 	}
+	return nil
 }

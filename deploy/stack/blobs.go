@@ -11,12 +11,12 @@ import (
 	"path/filepath"
 
 	"turnlog.dev/deploy/config"
+	"turnlog.dev/exporter"
 	"turnlog.dev/exporter/sink"
+	"turnlog.dev/recorder/replay"
+	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
 )
-
-// BlobsFolder is where the store of shards has what turns refer to: a value for
-// each content, named by its sha256.
-const BlobsFolder = "blobs"
 
 // blobs implements gateway.Blobs in the store of the shards, where whoever reads
 // the rows can reach them.
@@ -39,11 +39,32 @@ func openBlobs(cfg config.Config) (*blobs, error) {
 
 // Put implements gateway.Blobs.
 func (b *blobs) Put(ctx context.Context, sum [sha256.Size]byte, content []byte) (string, error) {
-	name := hex.EncodeToString(sum[:])
-	key := path.Join(BlobsFolder, name[:2], name)
+	key := exporter.ContentKey(hex.EncodeToString(sum[:]))
 	err := b.sink.PutExclusive(ctx, key, bytes.NewReader(content), int64(len(content)))
-	if err != nil && !errors.Is(err, sink.ErrExists) {
+	if errors.Is(err, sink.ErrExists) {
+		// Written again it is young: a sweep judges no young one.
+		err = b.sink.Put(ctx, key, bytes.NewReader(content), int64(len(content)))
+	}
+	if err != nil {
 		return "", err
 	}
 	return b.root.JoinPath(key).String(), nil
+}
+
+// NamedBlobs adds the sums, in hex, of all blobs that events of the logs name.
+func NamedBlobs(ctx context.Context, l Logs, sums map[string]bool) error {
+	for id, err := range replay.Logged(ctx, l.Turns, replay.Range{}) {
+		if err != nil {
+			return err
+		}
+		for _, j := range []journal.Journal{l.Turns, l.Trajectories} {
+			for e, err := range j.ReadSession(ctx, id, journal.Tip{}) {
+				if err != nil {
+					return err
+				}
+				event.EachBlob(e.Event, func(b *event.Blob) { sums[hex.EncodeToString(b.GetSha256())] = true })
+			}
+		}
+	}
+	return nil
 }

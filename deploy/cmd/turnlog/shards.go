@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
@@ -27,7 +28,7 @@ import (
 // shardsCommand looks at what was exported.
 func shardsCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "shards", Short: "Look at shards, check them, and write them in a trainer's form"}
-	cmd.AddCommand(listShards(), listRows(), showRow(), checkShards(), materialize(), compactShards(), dropRun())
+	cmd.AddCommand(listShards(), listRows(), showRow(), checkShards(), materialize(), compactShards(), dropRun(), collectBlobs())
 	return cmd
 }
 
@@ -256,6 +257,42 @@ func dropRun() *cobra.Command {
 		return e.Drop(ctx, *run)
 	})
 }
+
+func collectBlobs() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "collect", Short: "Remove blobs, such as routed experts, that no event and no row names",
+		Long: "Removes blobs that were stored for a turn which never came to be, and those of sessions that are nowhere any more.\n" +
+			"The whole log is read for what it names. An exporter collects files of rows by itself.",
+	}
+	grace := cmd.Flags().Duration("older-than", 24*time.Hour, "leave younger blobs alone: their turn may be on its way")
+	dry := cmd.Flags().Bool("dry-run", false, "only say what would be removed")
+	return configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
+		if *grace < minGrace {
+			return fmt.Errorf("--older-than: %s is less than %s, and a turn that is under way may take that long", *grace, minGrace)
+		}
+		s, err := stack.OpenShards(cfg)
+		if err != nil {
+			return err
+		}
+		return stack.WithLogs(cmd.Context(), cfg, logger(quiet(cfg, cmd.ErrOrStderr()), cmd.ErrOrStderr()), func(l stack.Logs) error {
+			swept, err := exporter.Sweep(cmd.Context(), s, time.Now().Add(-*grace), func(ctx context.Context, sums map[string]bool) error {
+				return stack.NamedBlobs(ctx, l, sums)
+			}, *dry)
+			if err != nil {
+				return err
+			}
+			did := "removed"
+			if *dry {
+				did = "would be removed"
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d blobs, %s, %s; %d, %s, stay\n", swept.Removed, size(swept.RemovedBytes), did, swept.Kept, size(swept.KeptBytes))
+			return err
+		})
+	})
+}
+
+// minGrace is longer than a log that is away, or full, can hold up a turn.
+const minGrace = 10 * time.Minute
 
 // showRow shows one row token by token.
 func showRow() *cobra.Command {

@@ -49,7 +49,7 @@ func SameTokenizer(tok tokenizer.Tokenizer, answer []byte, key string) error {
 		if a != b {
 			return &engine.Error{Class: engine.Refused, Message: fmt.Sprintf(
 				"the engine has another tokenizer: token %d of the probe text is %s here and %s there (here %d tokens of a vocabulary of %d, fingerprint %.12s); "+
-					"point the pool's tokenizer at the files of the model that the engine serves", i, a, b, len(ours), tok.VocabSize(), tok.Fingerprint())}
+					"set files of the model to those of the model that the engine serves", i, a, b, len(ours), tok.VocabSize(), tok.Fingerprint())}
 		}
 	}
 	return nil

@@ -71,7 +71,7 @@ func (t *Tally) Echo(raw []byte) error {
 		return Broken("prompt_token_ids: %v", err)
 	}
 	if !same {
-		return Broken("the engine used other prompt ids than the %d that were sent", len(t.req.Prompt))
+		return Broken("the engine used other prompt ids than the %d that were sent; is something between us that renders prompts again?", len(t.req.Prompt))
 	}
 	t.Echoed()
 	return nil

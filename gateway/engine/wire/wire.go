@@ -348,7 +348,7 @@ func StatusError(status int, retryAfter string, body []byte) *engine.Error {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		e.Message = strings.TrimSpace("the engine does not take our key; set api_key_file of the model: " + e.Message)
 	case http.StatusNotFound:
-		e.Message = strings.TrimSpace("the engine has no such path or model; is the pool's engine kind right? " + e.Message)
+		e.Message = strings.TrimSpace("the engine has no such path or model; is it the kind of server that the model's engine names? " + e.Message)
 	}
 	return e
 }
