@@ -4,8 +4,8 @@ under structural tags.
     python3 grammars.py XGRAMMAR <TAGS.jsonl >SAMPLES.jsonl
 
 A line of TAGS has a name, the tag, the vocabulary as base64, the tokens that
-end an answer, and the one of them that the model ends a call with; one of SAMPLES a name and the ids of an answer, which is empty where
-there was none within the bound. XGRAMMAR is the folder of the unpacked wheel.
+end an answer, and the one of them that the model ends a call with; one of SAMPLES
+a name and the ids of an answer. XGRAMMAR is the folder of the unpacked wheel.
 
 xgrammar is taken without the packages that only its masks on tensors need: the
 grammar engine itself is compiled code.
@@ -20,7 +20,7 @@ import unittest.mock
 import numpy
 import tvm_ffi  # before the stand-ins, which it would take for the real ones
 
-TRIES = 5  # to come to an answer of each tag
+ANSWERS, TRIES = 10, 100  # to each tag
 BOUND = 500  # tokens of an answer
 ENDS = (b"</parameter>", b"</")  # that no one token is
 
@@ -59,7 +59,7 @@ def answer(compiled, size, markup, single, stops, end, rng):
     matcher, ids = xgrammar.GrammarMatcher(compiled, max_rollback_tokens=16), []
     while True:
         mask = allowed(matcher, size)
-        if not mask.any() or len(ids) == BOUND:
+        if not mask.any() or len(ids) >= BOUND:
             return []
         if mask[stops].any():
             return [*ids, end]
@@ -85,11 +85,14 @@ def main():
         compiled = xgrammar.GrammarCompiler(info).compile_structural_tag(json.dumps(given["tag"]))
         markup = numpy.array([b"<" in t or b">" in t or t in (b'"', b"}", b"]", b"/", b"\n") or "｜".encode() in t for t in vocabulary])
         single = {t[0]: i for i, t in enumerate(vocabulary) if len(t) == 1}
+        answers = 0
         for _ in range(TRIES):
             ids = answer(compiled, len(vocabulary), markup, single, given["stops"], given["end"], rng)
             if ids:
+                print(json.dumps({"name": given["name"], "ids": ids}))
+                answers += 1
+            if answers == ANSWERS:
                 break
-        print(json.dumps({"name": given["name"], "ids": ids}), flush=True)
 
 
 main()
