@@ -638,7 +638,7 @@ func (s *suite) checkNobody(t *testing.T) {
 	defer other.Close()
 	_, err = s.dial(t, other.URL).Check(t.Context(), s.tok)
 	require.Equal(t, engine.Refused, engine.ClassOf(err), err)
-	require.ErrorContains(t, err, "engine kind")
+	require.ErrorContains(t, err, "the kind of server")
 }
 
 func (s *suite) key(t *testing.T) {
