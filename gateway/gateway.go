@@ -90,6 +90,9 @@ type Deps struct {
 	// Existed says whether a session of which the log holds nothing was there
 	// once; nil knows of none.
 	Existed func(ctx context.Context, session string) (bool, error)
+	// Archive is the turn stream together with the sessions that were moved out
+	// of it, which are shown from there; nil shows none of those.
+	Archive journal.Journal
 	// Healthy says whether an append can be expected to succeed: asked before
 	// an engine is.
 	Healthy func(context.Context) error

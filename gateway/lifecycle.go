@@ -11,6 +11,7 @@ import (
 
 	"turnlog.dev/gateway/session"
 	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/message"
 	"turnlog.dev/schema/rawjson"
 	"turnlog.dev/schema/tree"
@@ -280,14 +281,31 @@ func (g *Gateway) DeliveryFailed(ctx context.Context, sess, turn string, cause e
 }
 
 // View runs fn with the tree of a session, as far as this gateway knows it
-// after a look at the log. fn must not keep it, but for its turns.
-func (g *Gateway) View(ctx context.Context, sess string, fn func(*tree.Tree) error) error {
-	return g.sessions.Use(ctx, sess, func(s *session.Session) error {
+// after a look at the log; a session that left the log for the archive is read
+// from there, and trimmed. fn must not keep the tree, but for its turns.
+func (g *Gateway) View(ctx context.Context, sess string, fn func(t *tree.Tree, trimmed bool) error) error {
+	err := g.sessions.Use(ctx, sess, func(s *session.Session) error {
 		if err := s.CatchUp(ctx); err != nil {
 			return err
 		}
-		return s.View(fn)
+		return s.View(func(t *tree.Tree) error { return fn(t, false) })
 	})
+	if g.deps.Archive == nil || !errors.Is(err, journal.ErrTrimmed) {
+		return err
+	}
+	t := tree.New(sess)
+	for e, err := range g.deps.Archive.ReadSession(ctx, sess, journal.Tip{}) {
+		if err == nil {
+			err = t.Apply(e)
+		}
+		if err != nil {
+			return fmt.Errorf("session %s: read the archive: %w", sess, err)
+		}
+	}
+	if t.Opened == nil {
+		return err
+	}
+	return fn(t, true)
 }
 
 // Said returns the answer of a turn. Only one that this gateway does not know

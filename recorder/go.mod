@@ -3,8 +3,19 @@ module turnlog.dev/recorder
 go 1.26.0
 
 require (
+	github.com/parquet-go/parquet-go v0.32.0
 	turnlog.dev/schema v0.0.0
 	turnlog.dev/tokenizer v0.0.0
+)
+
+require (
+	github.com/andybalholm/brotli v1.1.1 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/parquet-go/bitpack v1.0.0 // indirect
+	github.com/parquet-go/jsonlite v1.0.0 // indirect
+	github.com/pierrec/lz4/v4 v4.1.21 // indirect
+	github.com/twpayne/go-geom v1.6.1 // indirect
+	golang.org/x/sys v0.48.0 // indirect
 )
 
 require (

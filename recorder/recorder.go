@@ -12,6 +12,7 @@ package recorder
 import (
 	"context"
 	"errors"
+	"iter"
 	"log/slog"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"turnlog.dev/recorder/deadletter"
 	"turnlog.dev/recorder/fold"
 	"turnlog.dev/recorder/reaper"
+	"turnlog.dev/recorder/registry"
 	"turnlog.dev/recorder/replay"
 	"turnlog.dev/recorder/worker"
 	"turnlog.dev/schema/journal"
@@ -59,6 +61,9 @@ type Deps struct {
 	// DeadLetters keeps what could not be folded.
 	DeadLetters journal.Journal
 	Registry    Registry
+	// Tombstones yields the rows of sessions that have left the log: for a
+	// registry that does not outlive the process. Nil is none.
+	Tombstones func(ctx context.Context) iter.Seq2[registry.Session, error]
 	// Now is the log server's clock; see reaper.Deps.
 	Now func(ctx context.Context) (time.Time, error)
 	// Models renders and tokenizes; nil leaves text turns without ids.
@@ -105,6 +110,9 @@ func New(cfg Config, deps Deps) (*Recorder, error) {
 			err := worker.Fill(ctx, worker.Deps{
 				Turns: deps.Turns, Trajectories: deps.Trajectories, Registry: deps.Registry, Logger: deps.Logger,
 			}, replay.Logged(ctx, deps.Turns, replay.Range{Partitions: cfg.Worker.Partitions}))
+			if err == nil && deps.Tombstones != nil {
+				err = bury(ctx, deps)
+			}
 			if err != nil && ctx.Err() == nil && deps.Logger != nil {
 				// Rows of sessions from before are missing; recording goes on.
 				deps.Logger.Error("registry not filled", "error", err)
@@ -112,6 +120,19 @@ func New(cfg Config, deps Deps) (*Recorder, error) {
 		}
 	}
 	return rec, nil
+}
+
+// bury puts the rows of sessions that have left the log into the registry.
+func bury(ctx context.Context, deps Deps) error {
+	for row, err := range deps.Tombstones(ctx) {
+		if err == nil {
+			err = deps.Registry.Put(ctx, row)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Run records until ctx is done, then finishes what it has begun and returns

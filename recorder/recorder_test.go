@@ -2,6 +2,7 @@ package recorder_test
 
 import (
 	"context"
+	"iter"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,6 +97,28 @@ func TestARestartedRecorderStillEndsSessionsFromBefore(t *testing.T) {
 			require.Equal(t, state, row.State)
 			require.Equal(t, "g1", row.Group)
 		}
+	})
+}
+
+func TestARestartedRecorderKnowsTheSessionsThatLeftTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rows := registry.NewMemory() // of a new process
+		r, err := recorder.New(recorder.DefaultConfig(), recorder.Deps{
+			Turns: mem.New(mem.Options{}), Trajectories: mem.New(mem.Options{}), DeadLetters: mem.New(mem.Options{}), Registry: rows,
+			Tombstones: func(context.Context) iter.Seq2[registry.Session, error] {
+				return func(yield func(registry.Session, error) bool) {
+					yield(registry.Session{ID: "s1", State: registry.Trimmed, Archive: 3}, nil)
+				}
+			},
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.NoError(t, r.Run(ctx))
+		row, _, err := rows.Get(t.Context(), "s1")
+		require.NoError(t, err)
+		require.Equal(t, registry.Trimmed, row.State)
+		require.EqualValues(t, 3, row.Archive)
 	})
 }
 

@@ -122,8 +122,18 @@ type Gateway struct {
 
 // Recorder is a recorder's configuration.
 type Recorder struct {
-	CacheBytes int    `yaml:"cache_bytes" help:"memory for sessions in bytes"`
-	Policy     Policy `yaml:"policy"`
+	CacheBytes int     `yaml:"cache_bytes" help:"memory for sessions in bytes"`
+	Policy     Policy  `yaml:"policy"`
+	Archive    Archive `yaml:"archive"`
+}
+
+// Archive says when sessions that are over leave the log, and where to. All
+// processes of a tenant must agree on it.
+type Archive struct {
+	After            time.Duration `yaml:"after" help:"how long after its last event a session that is over stays in the log and can be rewarded, before it goes to the archive; 0 keeps all in the log"`
+	Every            time.Duration `yaml:"every" help:"how often sessions are looked for that may go"`
+	Dir              string        `yaml:"dir" help:"folder of the archive; empty is the folder archive beside the shards, wherever those are"`
+	KeepTrajectories bool          `yaml:"keep_trajectories" help:"keep the trajectory stream in the log, and wait for no exporter"`
 }
 
 // Policy decides what a recorder marks as trainable, and how it grades;
@@ -195,7 +205,7 @@ func Default() Config {
 			Instance: "gateway", CacheBytes: 512 << 20, AppendTimeout: 30 * time.Second, GenerateTimeout: 30 * time.Minute,
 			DefaultMaxTokens: 4096, MaxBody: 64 << 20, PingEvery: 10 * time.Second,
 		},
-		Recorder: Recorder{CacheBytes: 512 << 20, Policy: Policy{
+		Recorder: Recorder{CacheBytes: 512 << 20, Archive: Archive{Every: 10 * time.Minute}, Policy: Policy{
 			Train: []string{"main", "subagent", "compaction"}, Abandoned: "mask", Undelivered: "mask",
 			CutOff: "train", RewrittenCalls: "train", Reasoning: "train",
 		}},

@@ -32,7 +32,8 @@ func (s *Stack) startGateway(ctx context.Context, g *group, l *logs, m *metrics,
 	trajectories, err1 := l.open(ctx, conn, l.trajectories())
 	sessions, err2 := l.registry(ctx, conn)
 	dead, err3 := l.open(ctx, conn, jet.DeadLetters)
-	if err := errors.Join(err1, err2, err3); err != nil {
+	kept, err4 := l.openArchive(ctx, conn)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}
 	k, err := keys(s.cfg.AdminFile(), s.cfg.SeedFile())
@@ -42,23 +43,27 @@ func (s *Stack) startGateway(ctx context.Context, g *group, l *logs, m *metrics,
 	if err := s.serveModels(ctx, g, m); err != nil {
 		return err
 	}
-	kept, err := openBlobs(s.cfg)
+	large, err := openBlobs(s.cfg)
 	if err != nil {
 		return err
 	}
 	gw, err := gateway.New(gatewayConfig(s.cfg), gateway.Deps{
-		Blobs: kept, Journal: turns, Models: s.served.models, Keys: k, Healthy: turns.Health, Log: s.opt.Log, Fault: s.opt.Fault,
+		Blobs: large, Journal: turns, Models: s.served.models, Keys: k, Healthy: turns.Health, Log: s.opt.Log, Fault: s.opt.Fault,
 		Existed: func(ctx context.Context, session string) (bool, error) {
 			_, known, err := sessions.Get(ctx, session)
-			return known, err
+			if err != nil || known || kept == nil {
+				return known, err
+			}
+			return kept.Holds(ctx, session)
 		},
+		Archive: kept.reader(turns),
 	})
 	if err != nil {
 		return err
 	}
 	m.gateway(gw.Stats)
 	handler, err := httpapi.New(httpConfig(s.cfg), httpapi.Deps{
-		Gateway: gw, Ready: turns.Health, Sessions: listing{sessions}, Parked: aside{turns, sessions, deadletter.New(dead), s.cfg.Gateway.AppendTimeout}, Trajectories: trajectories, Metrics: m.handler(), Log: s.opt.Log, Fault: s.opt.Fault,
+		Gateway: gw, Ready: turns.Health, Sessions: listing{sessions}, Parked: aside{turns, sessions, deadletter.New(dead), s.cfg.Gateway.AppendTimeout}, Trajectories: kept.trajectories(trajectories, l.trajectories()), Metrics: m.handler(), Log: s.opt.Log, Fault: s.opt.Fault,
 	})
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 // own, as it would in a process of its own.
 type logs struct {
 	cfg      config.Config
+	log      *slog.Logger
 	access   access
 	room     room
 	embedded bool
@@ -39,7 +41,7 @@ const (
 // connections. They are closed after everything that is started later, and
 // before the server.
 func (s *Stack) openLogs(ctx context.Context, g *group, how access) (*logs, error) {
-	l := &logs{cfg: s.cfg, access: how, embedded: s.cfg.Log.URL == ""}
+	l := &logs{cfg: s.cfg, log: s.opt.Log, access: how, embedded: s.cfg.Log.URL == ""}
 	if len(s.cfg.Log.Monitor) > 0 {
 		l.synced = jet.Monitor(&http.Client{Timeout: headerTimeout}, s.cfg.Log.Monitor...)
 	}
@@ -90,7 +92,7 @@ func (l *logs) serve(ctx context.Context, g *group, s *Stack) (*natsd.Server, er
 	}
 	srv, err := natsd.New(natsd.Config{
 		Mode: natsd.Mode(s.cfg.Log.Durability), Dir: filepath.Join(s.cfg.Data, "log"),
-		Listen: s.cfg.Log.Listen, MaxBytes: l.room.server,
+		Listen: s.cfg.Log.Listen, MaxBytes: l.room.server + jet.TrimsBytes,
 	}, s.opt.Log)
 	if err != nil {
 		return nil, err

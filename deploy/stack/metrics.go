@@ -3,6 +3,7 @@ package stack
 import (
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -12,6 +13,7 @@ import (
 	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/pool"
 	"turnlog.dev/recorder"
+	"turnlog.dev/recorder/archive"
 )
 
 // metrics shows what the parts count. The parts know nothing of it: each has a
@@ -143,6 +145,33 @@ func (m *metrics) recorder(read func() recorder.Stats) {
 		counter("turnlog_recorder_split_batches_total", "Batches that were refused, or lost their answer, and were appended one by one."),
 		gauge("turnlog_recorder_pending_events", "Events that wait to be recorded, as every recorder of the group sees them: take the maximum of each partition, then the sum.", "partition"),
 		counter("turnlog_recorder_ledger_tokens_total", "Ids of sealed sessions, by what became of them.", "account", "reason"),
+	)
+}
+
+func (m *metrics) archiver(read func() archive.Stats) {
+	m.add(func(put func(string, float64, ...string)) {
+		s := read()
+		put("turnlog_archive_sessions_total", float64(s.Sessions))
+		put("turnlog_archive_events_total", float64(s.Events))
+		put("turnlog_archive_bytes_total", float64(s.Bytes))
+		put("turnlog_archive_segment_bytes_total", float64(s.SegmentBytes))
+		put("turnlog_archive_trimmed_sessions_total", float64(s.Trimmed))
+		put("turnlog_archive_trimmed_bytes_total", float64(s.TrimmedBytes))
+		put("turnlog_archive_failed_rounds_total", float64(s.Failed))
+		age := 0.0
+		if !s.Oldest.IsZero() {
+			age = time.Since(s.Oldest).Seconds()
+		}
+		put("turnlog_archive_oldest_kept_seconds", age)
+	},
+		counter("turnlog_archive_sessions_total", "Sessions written to the archive."),
+		counter("turnlog_archive_events_total", "Events of both logs written to the archive."),
+		counter("turnlog_archive_bytes_total", "Bytes of those events, as they travel."),
+		counter("turnlog_archive_segment_bytes_total", "Bytes of the segments that hold them."),
+		counter("turnlog_archive_trimmed_sessions_total", "Sessions trimmed from the log."),
+		counter("turnlog_archive_trimmed_bytes_total", "Bytes of their events in the log, as they travel."),
+		counter("turnlog_archive_failed_rounds_total", "Rounds that ended early; the next one goes on."),
+		gauge("turnlog_archive_oldest_kept_seconds", "Age of the oldest session that is still in the log, as the last round saw it; 0 is none."),
 	)
 }
 

@@ -11,6 +11,7 @@ import (
 	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/httpapi"
 	"turnlog.dev/recorder"
+	"turnlog.dev/recorder/archive"
 	"turnlog.dev/recorder/fold"
 	"turnlog.dev/schema/journal/jet"
 )
@@ -22,6 +23,9 @@ func Check(cfg config.Config) error {
 	if err == nil {
 		err = rec.Validate()
 	}
+	if cfg.Recorder.Archive.After != 0 {
+		err = errors.Join(err, archiveConfig(cfg).Validate(), checkWindow(cfg))
+	}
 	faults := []error{cfg.Validate(), gatewayConfig(cfg).Validate(), httpConfig(cfg).Validate(), err, exporterConfig(cfg).Validate()}
 	for _, m := range cfg.Models {
 		for key, text := range map[string]string{"default": m.Sampling.Default, "override": m.Sampling.Override} {
@@ -31,6 +35,16 @@ func Check(cfg config.Config) error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// checkWindow reports a window in which a turn that was under way at its
+// session's close could not be recorded any more.
+func checkWindow(cfg config.Config) error {
+	longest := cfg.Gateway.GenerateTimeout + cfg.Gateway.AppendTimeout
+	if after := cfg.Recorder.Archive.After; after <= longest {
+		return fmt.Errorf("config: recorder.archive.after: %s is not longer than a turn may take, which is %s (gateway.generate_timeout and gateway.append_timeout)", after, longest)
+	}
+	return nil
 }
 
 func checkSampling(text string) error {
@@ -66,6 +80,12 @@ func recorderConfig(cfg config.Config) (recorder.Config, error) {
 	p, err := Policy(cfg)
 	c.Worker.Policy = p
 	return c, err
+}
+
+func archiveConfig(cfg config.Config) archive.Config {
+	c := archive.DefaultConfig()
+	c.After, c.Every, c.KeepTrajectories = cfg.Recorder.Archive.After, cfg.Recorder.Archive.Every, cfg.Recorder.Archive.KeepTrajectories
+	return c
 }
 
 // Policy is the recorder's policy in a configuration.

@@ -3,12 +3,14 @@ package stack
 import (
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/config"
 	"turnlog.dev/exporter"
+	"turnlog.dev/recorder/archive"
 	"turnlog.dev/recorder/fold"
 )
 
@@ -50,6 +52,33 @@ func TestTheDefaultsOfTheConfigurationAreTheRecorders(t *testing.T) {
 	got, err := recorderConfig(config.Default())
 	require.NoError(t, err)
 	require.Equal(t, fold.DefaultPolicy(), got.Worker.Policy)
+}
+
+func TestTheArchiveIsOffUntilItIsSaidWhen(t *testing.T) {
+	cfg := config.Default()
+	require.Zero(t, cfg.Recorder.Archive.After)
+	require.NoError(t, Check(cfg))
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	config.AddFlags(flags)
+	for name, value := range map[string]string{"after": "36h", "every": "7m", "dir": "elsewhere", "keep-trajectories": "true"} {
+		require.NoError(t, flags.Set("recorder.archive."+name, value), name)
+	}
+	cfg, err := config.Load(config.Source{Flags: flags})
+	require.NoError(t, err)
+	require.NoError(t, Check(cfg))
+	want := archive.DefaultConfig()
+	want.After, want.Every, want.KeepTrajectories = 36*time.Hour, 7*time.Minute, true
+	require.Equal(t, want, archiveConfig(cfg))
+	require.Equal(t, "elsewhere", cfg.Recorder.Archive.Dir)
+	cfg.Recorder.Archive.After = 30*time.Minute + 30*time.Second
+	require.ErrorContains(t, Check(cfg), "not longer than a turn may take, which is 30m30s")
+	cfg.Gateway.AppendTimeout--
+	require.NoError(t, Check(cfg))
+	cfg.Recorder.Archive.After = time.Second
+	require.ErrorContains(t, Check(cfg), "less than 10s")
+	cfg.Recorder.Archive.After, cfg.Recorder.Archive.Every = time.Hour, 0
+	require.ErrorContains(t, Check(cfg), "every is not positive")
+	require.Equal(t, config.Default().Recorder.Archive, Folder(cfg, "other").Recorder.Archive, "another folder has no archive")
 }
 
 // Every part of the recorder's policy is a key, a variable and a flag.

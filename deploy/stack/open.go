@@ -16,7 +16,8 @@ import (
 	"turnlog.dev/schema/journal/jet"
 )
 
-// Logs are a tenant's logs and registry, for programs that look at them.
+// Logs are a tenant's logs, together with what was archived of them, and its
+// registry, for programs that look at them.
 type Logs struct {
 	Turns, Trajectories, DeadLetters journal.Journal
 	Registry                         *registry.Stored
@@ -45,16 +46,18 @@ func WithLogs(ctx context.Context, cfg config.Config, log *slog.Logger, fn func(
 	trajectories, err2 := l.open(ctx, conn, l.trajectories())
 	letters, err3 := l.open(ctx, conn, jet.DeadLetters)
 	sessions, err4 := l.registry(ctx, conn)
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	kept, err5 := l.openArchive(ctx, conn)
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return err
 	}
-	return fn(Logs{Turns: turns, Trajectories: trajectories, DeadLetters: letters, Registry: sessions})
+	return fn(Logs{Turns: kept.turns(turns), Trajectories: kept.trajectories(trajectories, l.trajectories()), DeadLetters: letters, Registry: sessions})
 }
 
 // Folder is the configuration of another data folder, with an embedded log and
 // shards of its own.
 func Folder(cfg config.Config, data string) config.Config {
 	cfg.Data, cfg.Log, cfg.Exporter.Dir, cfg.Exporter.S3 = data, config.Default().Log, "", config.S3{}
+	cfg.Recorder.Archive = config.Default().Recorder.Archive
 	return cfg
 }
 

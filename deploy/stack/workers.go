@@ -25,7 +25,8 @@ func (s *Stack) startRecorder(ctx context.Context, g *group, l *logs, m *metrics
 	trajectories, err2 := l.open(ctx, conn, jet.Trajectories)
 	dead, err3 := l.open(ctx, conn, jet.DeadLetters)
 	sessions, err4 := l.registry(ctx, conn)
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	kept, err5 := l.openArchive(ctx, conn)
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return err
 	}
 	cfg, err := recorderConfig(s.cfg)
@@ -39,7 +40,7 @@ func (s *Stack) startRecorder(ctx context.Context, g *group, l *logs, m *metrics
 	s.rendered = render.New(files...)
 	rec, err := recorder.New(cfg, recorder.Deps{
 		Models: s.rendered,
-		Turns:  turns, Trajectories: trajectories, DeadLetters: dead, Registry: sessions,
+		Turns:  kept.turns(turns), Trajectories: kept.trajectories(trajectories, jet.Trajectories), DeadLetters: dead, Registry: sessions,
 		Now:    turns.Now,
 		Logger: s.opt.Log, Fault: func(p worker.Point) { s.opt.Fault("recorder." + string(p)) },
 	})
@@ -47,7 +48,15 @@ func (s *Stack) startRecorder(ctx context.Context, g *group, l *logs, m *metrics
 		return err
 	}
 	m.recorder(rec.Stats)
-	return g.start(ctx, part{name: "recorder", run: rec.Run})
+	if err := g.start(ctx, part{name: "recorder", run: rec.Run}); err != nil || kept == nil {
+		return err
+	}
+	arc, err := s.archiver(kept, turns, trajectories, sessions)
+	if err != nil {
+		return err
+	}
+	m.archiver(arc.Stats)
+	return g.start(ctx, part{name: "archiver", run: arc.Run})
 }
 
 func (s *Stack) startExporter(ctx context.Context, g *group, l *logs, m *metrics) error {
@@ -68,12 +77,16 @@ func (s *Stack) exporter(ctx context.Context, l *logs) (*exporter.Exporter, erro
 	if err != nil {
 		return nil, err
 	}
+	kept, err := l.openArchive(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
 	out, err := OpenShards(s.cfg)
 	if err != nil {
 		return nil, err
 	}
 	return exporter.New(exporterConfig(s.cfg), exporter.Deps{
-		Journal: trajectories, Sink: out, Log: s.opt.Log,
+		Journal: kept.trajectories(trajectories, l.trajectories()), Sink: out, Log: s.opt.Log,
 		Fault: func(step string) { s.opt.Fault("exporter." + step) },
 	})
 }

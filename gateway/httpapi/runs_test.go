@@ -84,7 +84,7 @@ func TestSessionsInheritWhatTheirRunSays(t *testing.T) {
 		r := admin(w, t, http.MethodPost, "/sessions", `{"session":"`+session+`","run":"r"`+more+`}`)
 		require.Equal(t, http.StatusCreated, r.Status, r.Body)
 		var o *event.SessionOpened
-		require.NoError(t, w.Gateway.View(t.Context(), session, func(tr *tree.Tree) error { o = tr.Opened; return nil }))
+		require.NoError(t, w.Gateway.View(t.Context(), session, func(tr *tree.Tree, _ bool) error { o = tr.Opened; return nil }))
 		return o
 	}
 	all := opened("plain", "")

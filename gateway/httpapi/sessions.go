@@ -184,7 +184,7 @@ func (a *api) releaseSession(c *echo.Context) error {
 func (a *api) showTurn(c *echo.Context) error {
 	var n *tree.Turn
 	var undelivered bool
-	err := a.deps.Gateway.View(c.Request().Context(), c.Param("session"), func(t *tree.Tree) error {
+	err := a.deps.Gateway.View(c.Request().Context(), c.Param("session"), func(t *tree.Tree, _ bool) error {
 		if n = t.Turn(c.Param("turn")); n == nil {
 			return &gateway.Error{Kind: gateway.UnknownThing, Param: "turn", Message: fmt.Sprintf("the session has no turn %q", c.Param("turn"))}
 		}
@@ -249,8 +249,8 @@ const pieces = 32 << 10
 func (a *api) showSession(c *echo.Context) error {
 	var out []byte
 	var turns []*tree.Turn
-	err := a.deps.Gateway.View(c.Request().Context(), c.Param("session"), func(t *tree.Tree) error {
-		out, turns = appendSession(nil, t), t.Turns
+	err := a.deps.Gateway.View(c.Request().Context(), c.Param("session"), func(t *tree.Tree, trimmed bool) error {
+		out, turns = appendSession(nil, t, trimmed), t.Turns
 		return nil
 	})
 	if err != nil {
@@ -277,9 +277,12 @@ func (a *api) showSession(c *echo.Context) error {
 
 // appendSession begins a JSON object with what there is to say of a session but
 // for its turns.
-func appendSession(dst []byte, t *tree.Tree) []byte {
+func appendSession(dst []byte, t *tree.Tree, trimmed bool) []byte {
 	state := "open"
-	if t.Closed != nil {
+	switch {
+	case trimmed:
+		state = "trimmed"
+	case t.Closed != nil:
 		state = "closed"
 	}
 	text, _, number := members(&dst)

@@ -43,7 +43,7 @@ func (a *api) trajectory(c *echo.Context) error {
 		wait = time.Duration(min(s, maxWait.Seconds()) * float64(time.Second))
 	}
 	var events uint64
-	err := a.deps.Gateway.View(ctx, sess, func(t *tree.Tree) error { events = t.Tip.Count; return nil })
+	err := a.deps.Gateway.View(ctx, sess, func(t *tree.Tree, _ bool) error { events = t.Tip.Count; return nil })
 	if err != nil {
 		return err
 	}

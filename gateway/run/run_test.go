@@ -240,12 +240,14 @@ func TestARunWhoseLogWasTrimmedIsOver(t *testing.T) {
 		j := mem.New(mem.Options{})
 		g := newGateway(t, j, "one")
 		g.enter()()
-		partition := journal.PartitionOf(journal.RunSession("r"))
-		end, err := j.End(t.Context(), partition)
-		require.NoError(t, err)
+		var end journal.Tip
+		for e, err := range j.ReadSession(t.Context(), journal.RunSession("r"), journal.Tip{}) {
+			require.NoError(t, err)
+			end = e.Tip
+		}
 		time.Sleep(10 * time.Minute)
 		require.Greater(t, count(t, j), 1)
-		require.NoError(t, j.Trim(t.Context(), partition, end))
+		require.NoError(t, j.Trim(t.Context(), map[string]journal.Tip{journal.RunSession("r"): end}))
 		g.enter()() // it has read all that was there
 		two := newGateway(t, j, "two")
 		require.ErrorIs(t, two.use(func(r *run.Run) error { _, err := r.Enter(t.Context()); return err }), run.ErrOver)

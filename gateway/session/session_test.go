@@ -325,7 +325,7 @@ func TestATrimmedSessionIsOverAndNeverBeginsAgain(t *testing.T) {
 	note := &event.Event{Id: "note", Session: "s", Body: &event.Event_Annotated{Annotated: &event.Annotated{Name: "n", Value: []byte("1")}}}
 	open := &event.Event{Id: "open", Session: "s", Run: "r", Body: &event.Event_SessionOpened{SessionOpened: &event.SessionOpened{}}}
 	for _, upTo := range []journal.Tip{opened, end} {
-		require.NoError(t, w.j.Trim(t.Context(), journal.PartitionOf("s"), upTo.Position))
+		require.NoError(t, w.j.Trim(t.Context(), map[string]journal.Tip{"s": upTo}))
 		cold := session.NewStore(w.j, 1<<20, row)
 		require.ErrorIs(t, cold.Use(t.Context(), "s", func(*session.Session) error { return nil }), journal.ErrTrimmed)
 		require.ErrorIs(t, cold.Open(t.Context(), open, false, func(*session.Session, bool) error { return nil }), journal.ErrTrimmed)

@@ -42,6 +42,10 @@ type Session struct {
 	Status string `json:"status,omitempty"`
 	Reason string `json:"reason,omitempty"`
 
+	// Archive is the number of the archive's manifest that lists a trimmed
+	// session.
+	Archive int64 `json:"archive,omitempty"`
+
 	// Events counts what was folded: of two rows the one with more is newer.
 	Events uint64 `json:"events"`
 	Turns  int    `json:"turns"`
@@ -60,6 +64,12 @@ type Session struct {
 	// The limits that the session was opened with, in seconds; 0 is none.
 	WallSeconds int64 `json:"wall_seconds,omitempty"`
 	IdleSeconds int64 `json:"idle_seconds,omitempty"`
+}
+
+// replaces reports whether a row may take the place of another of its session.
+// A tombstone stays, unless something came after it.
+func (s Session) replaces(old Session) bool {
+	return s.Events > old.Events || s.Events == old.Events && (s.State == Trimmed || old.State != Trimmed)
 }
 
 // Filter selects rows; empty fields select all.
@@ -92,7 +102,7 @@ func (m *Memory) Volatile() bool { return true }
 func (m *Memory) Put(_ context.Context, s Session) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s.Events >= m.rows[s.ID].Events {
+	if s.replaces(m.rows[s.ID]) {
 		m.rows[s.ID] = s
 	}
 	return nil
@@ -136,6 +146,10 @@ type Bucket interface {
 	Get(ctx context.Context, key string) (value []byte, revision uint64, err error)
 	// All yields all values. It ends after an error.
 	All(ctx context.Context) iter.Seq2[[]byte, error]
+	// Remove removes a key. One that is not there is no error.
+	Remove(ctx context.Context, key string) error
+	// Used returns how many bytes are held, and how many can be.
+	Used(ctx context.Context) (bytes, room int64, err error)
 }
 
 // Stored is a registry in a Bucket, as JSON. It is safe for concurrent use, by
@@ -158,7 +172,7 @@ func (r *Stored) Put(ctx context.Context, s Session) error {
 		}
 		if revision > 0 {
 			var is Session
-			if err := json.Unmarshal(old, &is); err == nil && is.Events > s.Events {
+			if err := json.Unmarshal(old, &is); err == nil && !s.replaces(is) {
 				return nil
 			}
 		}
@@ -184,6 +198,12 @@ func (r *Stored) Get(ctx context.Context, id string) (Session, bool, error) {
 	}
 	return s, true, nil
 }
+
+// Remove removes the row of a session.
+func (r *Stored) Remove(ctx context.Context, id string) error { return r.bucket.Remove(ctx, id) }
+
+// Used returns how many bytes the rows take, and how many they may.
+func (r *Stored) Used(ctx context.Context) (bytes, room int64, err error) { return r.bucket.Used(ctx) }
 
 // List yields the selected rows, in no order. It ends after an error.
 func (r *Stored) List(ctx context.Context, f Filter) iter.Seq2[Session, error] {

@@ -51,6 +51,23 @@ func (b *bucket) All(context.Context) iter.Seq2[[]byte, error] {
 	}
 }
 
+func (b *bucket) Remove(_ context.Context, key string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.values, key)
+	delete(b.revisions, key)
+	return nil
+}
+
+func (b *bucket) Used(context.Context) (bytes, room int64, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, v := range b.values {
+		bytes += int64(len(v))
+	}
+	return bytes, 1 << 20, nil
+}
+
 func each(t *testing.T, f func(t *testing.T, s store)) {
 	t.Run("memory", func(t *testing.T) { f(t, registry.NewMemory()) })
 	t.Run("stored", func(t *testing.T) {
@@ -69,6 +86,27 @@ func TestTheNewerRowStays(t *testing.T) {
 		_, ok, err = s.Get(t.Context(), "b")
 		require.NoError(t, err)
 		require.False(t, ok)
+	})
+}
+
+func TestATombstoneStaysUnlessSomethingCameAfterIt(t *testing.T) {
+	each(t, func(t *testing.T, s store) {
+		for _, c := range []struct {
+			put  registry.Session
+			want registry.State
+		}{
+			{registry.Session{ID: "a", Events: 3, State: registry.Closed}, registry.Closed},
+			{registry.Session{ID: "a", Events: 3, State: registry.Trimmed}, registry.Trimmed},
+			{registry.Session{ID: "a", Events: 3, State: registry.Closed}, registry.Trimmed},
+			{registry.Session{ID: "a", Events: 4, State: registry.Closed}, registry.Closed},
+			{registry.Session{ID: "a", Events: 3, State: registry.Trimmed}, registry.Closed},
+			{registry.Session{ID: "a", Events: 4, State: registry.Trimmed}, registry.Trimmed},
+		} {
+			require.NoError(t, s.Put(t.Context(), c.put))
+			row, _, err := s.Get(t.Context(), "a")
+			require.NoError(t, err)
+			require.Equal(t, c.want, row.State)
+		}
 	})
 }
 

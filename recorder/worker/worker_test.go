@@ -478,7 +478,14 @@ func TestABrokenSessionIsListedWithItsReason(t *testing.T) {
 		turns := mem.New(mem.Options{})
 		fill(t, turns, s)
 		r := &rig{t: t, turns: turns, out: mem.New(mem.Options{}), letters: mem.New(mem.Options{}), registry: registry.NewMemory()}
-		require.NoError(t, turns.Trim(t.Context(), journal.PartitionOf("s1"), 3))
+		var third journal.Tip
+		for e, err := range turns.ReadSession(t.Context(), "s1", journal.Tip{}) {
+			require.NoError(t, err)
+			if e.Tip.Count == 3 {
+				third = e.Tip
+			}
+		}
+		require.NoError(t, turns.Trim(t.Context(), map[string]journal.Tip{"s1": third}))
 		r.run("recorder", r.deps(r.out), nil)
 		row, ok, err := r.registry.Get(t.Context(), "s1")
 		require.NoError(t, err)

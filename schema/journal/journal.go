@@ -114,9 +114,16 @@ type Journal interface {
 	// acknowledged it, but zero is zero.
 	Pending(ctx context.Context, partition int, group string) (uint64, error)
 
-	// Trim removes the entries of a partition's stream up to and including
-	// position. Whoever trims has made sure that nothing there is needed.
-	Trim(ctx context.Context, partition int, position uint64) error
+	// Floor returns a position up to which every group has acknowledged all
+	// entries of a partition: the highest number where no group has subscribed.
+	Floor(ctx context.Context, partition int) (uint64, error)
+
+	// Trim removes beginnings of sessions, for good: the entries of each up to
+	// and including a tip of it. What stands before, between and behind them
+	// stays where it is. It fails with ErrGap if a tip is none of its session's;
+	// of other sessions some may be trimmed then. What is trimmed already is no
+	// error. Whoever trims has made sure that nobody needs what goes.
+	Trim(ctx context.Context, through map[string]Tip) error
 }
 
 // Batcher is what a Journal may offer besides: many appends for the price of
@@ -143,8 +150,10 @@ type SubscribeOptions struct {
 	// after the last acknowledged one. Empty is a subscription of its own.
 	Group string
 	// After is the position after which to begin: for a group only when it is
-	// new.
+	// new. Subscribe fails with ErrGap if an entry after it was trimmed.
 	After uint64
+	// Remaining takes what is still there after After, whatever was trimmed.
+	Remaining bool
 }
 
 // Subscription yields the entries of a partition in order: those of one

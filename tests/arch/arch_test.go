@@ -32,19 +32,22 @@ var may = map[string][]string{
 	"tests":     {"schema", "tokenizer", "gateway", "recorder", "exporter", "deploy"},
 }
 
-// leaf says which package, or tree of packages, a heavy dependency belongs to.
-var leaf = map[string]string{
-	"github.com/nats-io/nats.go":          "schema/journal/jet",
-	"github.com/nats-io/nats-server":      "deploy/natsd",
-	"github.com/klauspost/compress":       "schema/event",
-	"github.com/labstack/echo":            "gateway/httpapi",
-	"github.com/apache/arrow-go":          "exporter/parquet",
-	"github.com/parquet-go/parquet-go":    "exporter/parquet",
-	"github.com/minio/minio-go":           "exporter/sink/s3",
-	"github.com/daulet/tokenizers":        "tokenizer/hf",
-	"github.com/prometheus/client_golang": "deploy",
-	"github.com/spf13/cobra":              "deploy",
-	"go.opentelemetry.io":                 "deploy",
+// leaf says which packages, or trees of packages, a heavy dependency belongs to:
+// one, but for what is needed in two modules that never import each other.
+var leaf = map[string][]string{
+	"github.com/nats-io/nats.go":     {"schema/journal/jet"},
+	"github.com/nats-io/nats-server": {"deploy/natsd"},
+	"github.com/klauspost/compress":  {"schema/event"},
+	"github.com/labstack/echo":       {"gateway/httpapi"},
+	"github.com/apache/arrow-go":     {"exporter/parquet"},
+	// The exporter proves its shards with it, and the recorder cannot ask the
+	// exporter to write its segments, which are no shards.
+	"github.com/parquet-go/parquet-go":    {"exporter/parquet", "recorder/archive"},
+	"github.com/minio/minio-go":           {"exporter/sink/s3"},
+	"github.com/daulet/tokenizers":        {"tokenizer/hf"},
+	"github.com/prometheus/client_golang": {"deploy"},
+	"github.com/spf13/cobra":              {"deploy"},
+	"go.opentelemetry.io":                 {"deploy"},
 }
 
 // catchalls are names that say nothing.
@@ -115,9 +118,10 @@ func TestHeavyDependenciesStayInTheirPackage(t *testing.T) {
 			continue
 		}
 		for _, i := range p.Imports {
-			for heavy, home := range leaf {
+			for heavy, homes := range leaf {
+				home := func(h string) bool { return under(p.ImportPath, domain+h) }
 				if under(i, heavy) {
-					require.True(t, under(p.ImportPath, domain+home), "%s imports %s, which belongs to %s", p.ImportPath, i, home)
+					require.True(t, slices.ContainsFunc(homes, home), "%s imports %s, which belongs to %v", p.ImportPath, i, homes)
 				}
 			}
 		}

@@ -44,4 +44,23 @@ func TestARegistryIsThereAfterARestart(t *testing.T) {
 		}
 		require.Equal(t, []string{"s-2"}, all)
 	})
+	t.Run("third", func(t *testing.T) {
+		r := open(t)
+		before, room, err := r.Used(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 1<<20, room)
+		for range 2 {
+			require.NoError(t, r.Remove(t.Context(), "s-1"))
+		}
+		_, ok, err := r.Get(t.Context(), "s-1")
+		require.NoError(t, err)
+		require.False(t, ok)
+		_, ok, err = r.Get(t.Context(), "s-2")
+		require.NoError(t, err)
+		require.True(t, ok)
+		after, _, err := r.Used(t.Context())
+		require.NoError(t, err)
+		require.Less(t, after, before, "nothing of it is left, no marker either")
+		require.NoError(t, r.Put(t.Context(), registry.Session{ID: "s-1", Events: 1}), "it can be there again")
+	})
 }

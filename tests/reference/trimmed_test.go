@@ -118,10 +118,10 @@ func TestASessionWhoseTurnsLeftTheLogIs410(t *testing.T) {
 			require.Contains(t, said, "left the log", "%s: %s %s", what, r.method, r.path)
 		}
 	}
-	require.NoError(t, log.Trim(t.Context(), journal.PartitionOf(session), tips[0].Position))
+	require.NoError(t, log.Trim(t.Context(), map[string]journal.Tip{session: tips[0]}))
 	_, cold := serve()
 	check(cold, "the first event is gone, a new gateway")
-	require.NoError(t, log.Trim(t.Context(), journal.PartitionOf(session), tips[1].Position))
+	require.NoError(t, log.Trim(t.Context(), map[string]journal.Tip{session: tips[1]}))
 	_, cold = serve()
 	check(cold, "all is gone, a new gateway")
 	// The one that knew it looks at the log when it has something to append.

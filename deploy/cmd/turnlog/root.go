@@ -28,7 +28,7 @@ func root() *cobra.Command {
 		run("gateway", "Run a gateway", stack.Roles{Gateway: true}),
 		run("recorder", "Run a recorder", stack.Roles{Recorder: true}),
 		run("exporter", "Run an exporter", stack.Roles{Exporter: true}),
-		exportCommand(), replayCommand(), verifyCommand(), parkedCommand(), sessionsCommand(), shardsCommand(),
+		exportCommand(), replayCommand(), verifyCommand(), parkedCommand(), archiveCommand(), sessionsCommand(), shardsCommand(),
 		demoCommand(), engineCommand(), versionCommand(),
 	)
 	return cmd

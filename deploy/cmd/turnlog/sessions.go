@@ -165,7 +165,7 @@ func (t sessionTable) print(rows []registry.Session) sessionTable {
 			reward = fmt.Sprintf("%.3g", *s.Reward)
 		}
 		cells = append(cells, []string{
-			s.ID, s.Run, cmp.Or(s.Group, "-"), string(s.State), strconv.Itoa(s.Turns), strconv.FormatUint(s.Generated, 10),
+			s.ID, s.Run, cmp.Or(s.Group, "-"), state(s), strconv.Itoa(s.Turns), strconv.FormatUint(s.Generated, 10),
 			strconv.FormatUint(s.Trainable, 10), reward, s.OpenedAt.Local().Format(time.DateTime),
 		})
 	}
@@ -182,6 +182,14 @@ func (t sessionTable) print(rows []registry.Session) sessionTable {
 		fmt.Fprintln(t.out, strings.TrimRight(line, " "))
 	}
 	return t
+}
+
+// state is a session's, and where it is once it has left the log.
+func state(s registry.Session) string {
+	if s.State == registry.Trimmed {
+		return fmt.Sprintf("trimmed (archive %d)", s.Archive)
+	}
+	return string(s.State)
 }
 
 // shownTurn is a turn as GET /sessions/{id} has it.

@@ -157,7 +157,7 @@ func (w *World) Do(ctx context.Context, method, path, body string, headers ...st
 
 // Tree runs fn with the session's tree.
 func (w *World) Tree(fn func(*tree.Tree)) {
-	require.NoError(w.tb, w.Gateway.View(context.WithoutCancel(w.tb.Context()), Session, func(t *tree.Tree) error {
+	require.NoError(w.tb, w.Gateway.View(context.WithoutCancel(w.tb.Context()), Session, func(t *tree.Tree, _ bool) error {
 		fn(t)
 		return nil
 	}))

@@ -22,6 +22,7 @@ type BucketConfig struct {
 // log; it is safe for concurrent use by any number of processes.
 type Bucket struct {
 	name string
+	js   jetstream.JetStream
 	kv   jetstream.KeyValue
 }
 
@@ -30,7 +31,7 @@ func (c *Conn) OpenBucket(ctx context.Context, cfg BucketConfig) (*Bucket, error
 	if !name.MatchString(cfg.Tenant) || !name.MatchString(cfg.Name) {
 		return nil, fmt.Errorf("journal: bucket %s of tenant %s: not 1 to 64 letters, digits, _ or -", cfg.Name, cfg.Tenant)
 	}
-	b := &Bucket{name: "tl-" + cfg.Tenant + "-" + cfg.Name}
+	b := &Bucket{name: "tl-" + cfg.Tenant + "-" + cfg.Name, js: c.js}
 	var err error
 	if cfg.Existing != SetLimits {
 		b.kv, err = c.js.KeyValue(ctx, b.name)
@@ -83,6 +84,30 @@ func (b *Bucket) Get(ctx context.Context, key string) (value []byte, revision ui
 		return nil, 0, fmt.Errorf("journal: bucket %s: get %s: %w", b.name, key, err)
 	}
 	return e.Value(), e.Revision(), nil
+}
+
+// Remove removes a key and all that its place took. A key that is not there is
+// no error.
+func (b *Bucket) Remove(ctx context.Context, key string) error {
+	stream, err := b.js.Stream(ctx, "KV_"+b.name)
+	if err == nil {
+		// Without a marker, as many of which would fill the bucket again.
+		err = stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+b.name+"."+key))
+	}
+	if err != nil {
+		return fmt.Errorf("journal: bucket %s: remove %s: %w", b.name, key, err)
+	}
+	return nil
+}
+
+// Used returns how many bytes the bucket holds, and how many it can.
+func (b *Bucket) Used(ctx context.Context) (bytes, room int64, err error) {
+	stream, err := b.js.Stream(ctx, "KV_"+b.name)
+	if err != nil {
+		return 0, 0, fmt.Errorf("journal: bucket %s: %w", b.name, err)
+	}
+	info := stream.CachedInfo()
+	return int64(info.State.Bytes), info.Config.MaxBytes, nil
 }
 
 // All yields all values, in no order that means anything. It ends after an

@@ -71,18 +71,18 @@ func (s *subscription) groupConfig(consumer string, after uint64) jetstream.Cons
 	}
 }
 
-// notTrimmed refuses a position whose next entries may be gone. From the start
-// means from what is there.
+// notTrimmed refuses a position after which entries are gone, unless the
+// subscriber wants those that are left. From the start means from what is there.
 func (s *subscription) notTrimmed(ctx context.Context, after uint64) error {
-	if after == 0 {
+	if after == 0 || s.remaining {
 		return nil
 	}
-	info, err := s.stream.handle.Info(ctx)
+	record, _, err := s.log.trims(ctx, s.stream)
 	if err != nil {
-		return unavailable(err)
+		return err
 	}
-	if first := info.State.FirstSeq; after+1 < first {
-		return fmt.Errorf("%w: position %d is trimmed, the log begins at %d", journal.ErrGap, after, first)
+	if last := record.Last[s.partition]; after < last {
+		return fmt.Errorf("%w: entries after position %d are trimmed, the last one at %d", journal.ErrGap, after, last)
 	}
 	return nil
 }

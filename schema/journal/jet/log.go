@@ -33,10 +33,9 @@ const duplicateWindow = 2 * time.Minute
 
 // Keys of a stream's metadata.
 const (
-	metaSchema = "tl.schema"  // major version of the format when it was made
-	metaParts  = "tl.parts"   // the range of partitions that it holds
-	metaTrim   = "tl.trimmed" // the position up to which it was trimmed
-	metaEpoch  = "tl.epoch"   // random; another one is another stream of the same name
+	metaSchema = "tl.schema" // major version of the format when it was made
+	metaParts  = "tl.parts"  // the range of partitions that it holds
+	metaEpoch  = "tl.epoch"  // random; another one is another stream of the same name
 )
 
 // Log is one log of a tenant on JetStream.
@@ -236,36 +235,4 @@ func unavailable(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", journal.ErrUnavailable, err)
-}
-
-// Trim implements journal.Journal. It removes the front of the partition's
-// stream: the entries of every partition there, up to and including position.
-// The server never takes entries from the middle.
-func (l *Log) Trim(ctx context.Context, partition int, position uint64) error {
-	s := l.stream(partition)
-	fault := func(err error) error {
-		return fmt.Errorf("journal: trim %s to %d: %w", s.name, position, unavailable(err))
-	}
-	info, err := s.handle.Info(ctx)
-	if err != nil {
-		return fault(err)
-	}
-	// What is gone on purpose is written down first, so that Intact can tell it
-	// from what a disk has lost.
-	if position > trimmed(info.Config) {
-		info.Config.Metadata[metaTrim] = strconv.FormatUint(position, 10)
-		if _, err := l.conn.js.UpdateStream(ctx, info.Config); err != nil {
-			return fault(err)
-		}
-	}
-	if err := s.handle.Purge(ctx, jetstream.WithPurgeSequence(position+1)); err != nil {
-		return fault(err)
-	}
-	return nil
-}
-
-// trimmed is the position up to which a stream was trimmed.
-func trimmed(c jetstream.StreamConfig) uint64 {
-	n, _ := strconv.ParseUint(c.Metadata[metaTrim], 10, 64)
-	return n
 }

@@ -119,6 +119,9 @@ func (l *Log) walk(ctx context.Context, session string, from journal.Tip) iter.S
 			}
 			// The replica that answered lags behind: one from the leader.
 			m, err := l.get(ctx, stream, getRequest{Seq: at + 1, NextBySubject: subject})
+			if errors.Is(err, errNoMessage) {
+				err = fmt.Errorf("%w: the session went while it was read", journal.ErrTrimmed)
+			}
 			if err != nil || !yield(m, nil) {
 				if err != nil {
 					yield(message{}, err)

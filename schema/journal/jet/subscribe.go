@@ -57,6 +57,7 @@ type subscription struct {
 	partition int
 	group     string
 	after     uint64
+	remaining bool // what was trimmed is not missed
 
 	life context.Context //nolint:containedctx // ends with Close
 	end  context.CancelFunc
@@ -103,7 +104,7 @@ func (l *Log) Subscribe(ctx context.Context, partition int, options journal.Subs
 	}
 	s := &subscription{
 		log: l, stream: l.stream(partition), partition: partition,
-		group: options.Group, after: options.After,
+		group: options.Group, after: options.After, remaining: options.Remaining,
 	}
 	if s.group == "" {
 		s.delivered = s.after

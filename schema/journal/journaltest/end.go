@@ -2,6 +2,7 @@ package journaltest
 
 import (
 	"errors"
+	"math"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -27,7 +28,9 @@ func endTests(run runner) {
 			furthest = max(furthest, d.Tip.Position)
 		}
 		require.Equal(h.t, last.Position, furthest, "a follower comes to it")
-		require.NoError(h.t, h.journal.Trim(h.ctx, partition, last.Position))
+		h.trim(b, last)
+		require.Equal(h.t, first.Position, h.end(partition), "the last session is trimmed")
+		h.trim(a, first)
 		require.Zero(h.t, h.end(partition), "all is trimmed")
 	})
 
@@ -66,6 +69,33 @@ func endTests(run runner) {
 		h.requirePending(0, partition, "g", "")
 	})
 
+	run("the floor is the position of the group that is furthest behind", func(h *harness) {
+		a, _, other := neighbors()
+		partition := journal.PartitionOf(a)
+		h.fill(a, journal.Tip{}, 0, 4)
+		h.fill(other, journal.Tip{}, 0, 4)
+		require.Equal(h.t, uint64(math.MaxUint64), h.floor(partition), "no group holds anything")
+		quick := h.subscribe(partition, journal.SubscribeOptions{Group: "quick"})
+		require.Zero(h.t, h.floor(partition))
+		list := h.collect(quick, 4)
+		require.Zero(h.t, h.floor(partition), "fetched is not done")
+		require.NoError(h.t, quick.Ack(h.ctx, list[3]))
+		// A server may also count in what follows and is none of the partition's.
+		require.GreaterOrEqual(h.t, h.floor(partition), list[3].Tip.Position)
+		slow := h.subscribe(partition, journal.SubscribeOptions{Group: "slow"})
+		require.Zero(h.t, h.floor(partition))
+		list = h.collect(slow, 4)
+		require.NoError(h.t, slow.Ack(h.ctx, list[1]))
+		second := func() bool {
+			at := h.floor(partition)
+			return list[1].Tip.Position <= at && at < list[2].Tip.Position
+		}
+		require.True(h.t, second())
+		require.NoError(h.t, slow.Close())
+		require.True(h.t, second(), "a position stays when nobody is there")
+		require.Equal(h.t, uint64(math.MaxUint64), h.floor(journal.PartitionOf(other)))
+	})
+
 	run("a lag of zero is zero", func(h *harness) {
 		partition := journal.PartitionOf("s")
 		s := h.subscribe(partition, journal.SubscribeOptions{Group: "g"})
@@ -86,7 +116,7 @@ func endTests(run runner) {
 		s := h.subscribe(partition, journal.SubscribeOptions{Group: "g"})
 		list := h.collect(s, 6)
 		require.NoError(h.t, s.Ack(h.ctx, list[0]))
-		require.NoError(h.t, h.journal.Trim(h.ctx, partition, tip.Position))
+		h.trim("s", tip)
 		h.requirePending(2, partition, "g", "")
 		h.requirePending(2, partition, "new", "")
 	})
@@ -97,6 +127,8 @@ func endTests(run runner) {
 			require.Error(h.t, err)
 			_, err = h.journal.Pending(h.ctx, partition, "g")
 			require.Error(h.t, err)
+			_, err = h.journal.Floor(h.ctx, partition)
+			require.Error(h.t, err)
 		}
 	})
 }
@@ -106,6 +138,18 @@ func (h *harness) end(partition int) uint64 {
 	h.t.Helper()
 	for {
 		position, err := h.journal.End(h.ctx, partition)
+		if !errors.Is(err, journal.ErrUnavailable) || h.ctx.Err() != nil {
+			require.NoError(h.t, err)
+			return position
+		}
+	}
+}
+
+// floor asks until the log answers.
+func (h *harness) floor(partition int) uint64 {
+	h.t.Helper()
+	for {
+		position, err := h.journal.Floor(h.ctx, partition)
 		if !errors.Is(err, journal.ErrUnavailable) || h.ctx.Err() != nil {
 			require.NoError(h.t, err)
 			return position

@@ -157,9 +157,17 @@ func (f *Faulty) Pending(ctx context.Context, partition int, group string) (uint
 	return f.inner.Pending(ctx, partition, group)
 }
 
+// Floor implements journal.Journal.
+func (f *Faulty) Floor(ctx context.Context, partition int) (uint64, error) {
+	if f.luck("floor", strconv.Itoa(partition), "").strikes(f.faults.Unavailable) {
+		return 0, fmt.Errorf("%w: on purpose", journal.ErrUnavailable)
+	}
+	return f.inner.Floor(ctx, partition)
+}
+
 // Trim implements journal.Journal.
-func (f *Faulty) Trim(ctx context.Context, partition int, position uint64) error {
-	return f.inner.Trim(ctx, partition, position)
+func (f *Faulty) Trim(ctx context.Context, through map[string]journal.Tip) error {
+	return f.inner.Trim(ctx, through)
 }
 
 // luck is what happens to one call.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"sync"
 	"time"
 
@@ -29,9 +30,11 @@ type Options struct {
 type Journal struct {
 	options Options
 
-	mu       sync.Mutex
-	trimmed  uint64   // the position up to which entries are gone
-	records  []record // from position trimmed+1 on; see at
+	mu      sync.Mutex
+	front   uint64   // the position up to which nothing is left
+	records []record // from position front+1 on; see at
+	// trimmed is the highest position of each partition that was trimmed.
+	trimmed  [journal.Partitions]uint64
 	bytes    int
 	sessions map[string]*session
 	groups   map[groupKey]*group
@@ -50,6 +53,7 @@ type record struct {
 	body    []byte
 	tip     journal.Tip
 	time    time.Time
+	gone    bool // trimmed
 }
 
 type session struct {
@@ -169,11 +173,11 @@ func (j *Journal) AppendRaw(session string, raw []byte) {
 // add needs mu.
 func (j *Journal) add(id string, body []byte) journal.Tip {
 	s := j.session(id)
-	position := j.trimmed + uint64(len(j.records)) + 1
+	position := j.front + uint64(len(j.records)) + 1
 	prev := s.tip.Chain
 	s.tip = s.tip.Next(position, body)
 	s.positions = append(s.positions, position)
-	j.records = append(j.records, record{id, prev, body, s.tip, time.Now()})
+	j.records = append(j.records, record{session: id, prev: prev, body: body, tip: s.tip, time: time.Now()})
 	j.bytes += len(body)
 	j.wake()
 	return s.tip
@@ -249,7 +253,7 @@ func (j *Journal) after(id string, from journal.Tip) ([]record, error) {
 }
 
 // at needs mu, and a position that is not trimmed.
-func (j *Journal) at(position uint64) record { return j.records[position-j.trimmed-1] }
+func (j *Journal) at(position uint64) record { return j.records[position-j.front-1] }
 
 func (r record) entry() (journal.Entry, error) {
 	e := journal.Entry{Body: r.body, Tip: r.tip, Time: r.time, Stream: Stream}
@@ -269,28 +273,55 @@ func (j *Journal) End(_ context.Context, partition int) (uint64, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for i := len(j.records) - 1; i >= 0; i-- {
-		if journal.PartitionOf(j.records[i].session) == partition {
-			return j.records[i].tip.Position, nil
+		if r := j.records[i]; !r.gone && journal.PartitionOf(r.session) == partition {
+			return r.tip.Position, nil
 		}
 	}
 	return 0, nil
 }
 
-// Trim implements journal.Journal. All partitions share the one stream.
-func (j *Journal) Trim(_ context.Context, _ int, position uint64) error {
+// Trim implements journal.Journal.
+func (j *Journal) Trim(_ context.Context, through map[string]journal.Tip) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for len(j.records) > 0 && j.trimmed < position {
-		r := j.records[0]
-		s := j.sessions[r.session]
-		s.base = r.tip
-		if s.positions = s.positions[1:]; len(s.positions) == 0 {
-			// Like a log that fences by what it holds: nothing left, nothing known.
-			delete(j.sessions, r.session)
+	for id, tip := range through {
+		if err := j.trim(id, tip); err != nil {
+			return err
 		}
-		j.bytes -= len(r.body)
+	}
+	for len(j.records) > 0 && j.records[0].gone {
 		j.records = j.records[1:]
-		j.trimmed++
+		j.front++
+	}
+	return nil
+}
+
+// trim needs mu.
+func (j *Journal) trim(id string, tip journal.Tip) error {
+	s, ok := j.sessions[id]
+	if !ok || len(s.positions) == 0 || s.positions[0] > tip.Position {
+		return nil
+	}
+	if tip.Count <= s.base.Count {
+		return fmt.Errorf("%w: trim session %s: event %d is gone", journal.ErrGap, id, tip.Count)
+	}
+	known := tip.Count - s.base.Count
+	if tip.Count > s.tip.Count || j.at(s.positions[known-1]).tip != tip {
+		return fmt.Errorf("%w: trim session %s: no event %d at %d", journal.ErrGap, id, tip.Count, tip.Position)
+	}
+	for _, p := range s.positions[:known] {
+		r := &j.records[p-j.front-1]
+		j.bytes -= len(r.body)
+		r.body, r.gone = nil, true
+	}
+	maps.DeleteFunc(s.ids, func(_ string, e stored) bool { return e.tip.Count <= tip.Count })
+	s.base, s.positions = tip, s.positions[known:]
+	if partition := journal.PartitionOf(id); tip.Position > j.trimmed[partition] {
+		j.trimmed[partition] = tip.Position
+	}
+	if len(s.positions) == 0 {
+		// Like a log that fences by what it holds: nothing left, nothing known.
+		delete(j.sessions, id)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package mem
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"turnlog.dev/schema/journal"
 )
@@ -34,16 +35,32 @@ func (j *Journal) Pending(_ context.Context, partition int, group string) (n uin
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	acked := j.trimmed
+	acked := j.front
 	if g, ok := j.groups[groupKey{group, partition}]; ok {
 		acked = max(acked, g.acked)
 	}
-	for _, r := range j.records[min(acked-j.trimmed, uint64(len(j.records))):] {
-		if journal.PartitionOf(r.session) == partition {
+	for _, r := range j.records[min(acked-j.front, uint64(len(j.records))):] {
+		if !r.gone && journal.PartitionOf(r.session) == partition {
 			n++
 		}
 	}
 	return n, nil
+}
+
+// Floor implements journal.Journal.
+func (j *Journal) Floor(_ context.Context, partition int) (uint64, error) {
+	if partition < 0 || partition >= journal.Partitions {
+		return 0, fmt.Errorf("journal: floor: no partition %d", partition)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	floor := uint64(math.MaxUint64)
+	for key, g := range j.groups {
+		if key.partition == partition {
+			floor = min(floor, g.acked)
+		}
+	}
+	return floor, nil
 }
 
 // Subscribe implements journal.Journal.
@@ -54,8 +71,8 @@ func (j *Journal) Subscribe(_ context.Context, partition int, options journal.Su
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	g, known := j.groups[groupKey{options.Group, partition}]
-	if !known && options.After > 0 && options.After < j.trimmed {
-		return nil, fmt.Errorf("%w: position %d is trimmed", journal.ErrGap, options.After)
+	if !known && !options.Remaining && options.After > 0 && options.After < j.trimmed[partition] {
+		return nil, fmt.Errorf("%w: entries after position %d are trimmed", journal.ErrGap, options.After)
 	}
 	if !known {
 		g = &group{acked: options.After, attempts: map[uint64]int{}}
@@ -98,12 +115,12 @@ func (s *subscription) take(max int) ([]journal.Delivery, <-chan struct{}, error
 		return nil, j.grown, nil
 	}
 	var list []journal.Delivery
-	if s.next <= j.trimmed {
-		s.next = j.trimmed + 1
+	if s.next <= j.front {
+		s.next = j.front + 1
 	}
-	for ; len(list) < max && s.next <= j.trimmed+uint64(len(j.records)); s.next++ {
+	for ; len(list) < max && s.next <= j.front+uint64(len(j.records)); s.next++ {
 		r := j.at(s.next)
-		if journal.PartitionOf(r.session) != s.partition {
+		if r.gone || journal.PartitionOf(r.session) != s.partition {
 			continue
 		}
 		g.attempts[s.next]++

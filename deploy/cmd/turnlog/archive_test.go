@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestArchivedSessionsAreReplayedAndVerifiedAsBefore moves the demo's sessions
+// out of the log, and asks for them by every command that reads it.
+func TestArchivedSessionsAreReplayedAndVerifiedAsBefore(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	run := func(args ...string) string {
+		t.Helper()
+		out, err := turnlog(t, append(args, "--data", data, "--logging.level", "error")...)
+		require.NoError(t, err, out)
+		return out
+	}
+	run("demo", "--listen", "127.0.0.1:1", "--sessions", "2")
+	_, err := turnlog(t, "archive", "--data", data)
+	require.ErrorContains(t, err, "recorder.archive.after is 0")
+	_, err = turnlog(t, "archive", "--data", data, "--recorder.archive.after", "1s")
+	require.ErrorContains(t, err, "less than 10s")
+
+	into := filepath.Join(t.TempDir(), "into")
+	verified := run("verify")
+	require.Contains(t, verified, "0 findings")
+	run("replay", "--into", into, "--shards")
+	require.Contains(t, run("archive", "--dry-run", "--recorder.archive.after", "1000h"), "closed sessions that stay: recent 2")
+
+	after := []string{"--recorder.archive.after", "10s", "--gateway.generate-timeout", "5s", "--gateway.append-timeout", "4s"}
+	archive := func(args ...string) string { return run(append(append([]string{"archive"}, after...), args...)...) }
+	require.Eventually(t, func() bool {
+		return strings.HasPrefix(archive("--dry-run"), "2 sessions would be archived and trimmed: ")
+	}, time.Minute, time.Second)
+	require.Empty(t, files(t, filepath.Join(data, "shards", "archive", "segments")), "nothing was changed")
+	require.Contains(t, archive(), "2 sessions archived and trimmed: ")
+	require.Contains(t, archive(), "0 sessions archived and trimmed: ")
+	require.Len(t, files(t, filepath.Join(data, "shards", "archive", "segments")), 2)
+
+	require.Contains(t, run("verify", "--no-shards"), "0 sessions, 0 events", "the log alone")
+	require.Equal(t, verified, run(append([]string{"verify"}, after...)...))
+	require.Contains(t, run(append([]string{"replay"}, after...)...), "2 sessions, ")
+	// A replay into a folder that has one goes on where that was, and refuses
+	// whatever is not the same, byte by byte.
+	again := run(append([]string{"replay", "--into", into, "--shards"}, after...)...)
+	require.Contains(t, again, "2 sessions, ")
+	require.Contains(t, again, "nothing is ready that was not exported before")
+
+	// The exporter has nothing to do, and is not put off by what went.
+	require.Contains(t, run(append([]string{"export"}, after...)...), "nothing is ready")
+
+	// Nor is one that begins anew.
+	other := append([]string{"export", "--exporter.dir", filepath.Join(t.TempDir(), "other"), "--recorder.archive.dir", filepath.Join(data, "shards", "archive")}, after...)
+	require.Contains(t, run(other...), "wrote 2 rows of 1 groups")
+
+	// Another folder is another archive.
+	_, err = turnlog(t, append([]string{"verify", "--data", data, "--recorder.archive.dir", t.TempDir()}, after...)...)
+	require.ErrorContains(t, err, "in another archive")
+}
+
+// files are the names of a folder's entries; one that is not there has none.
+func files(t *testing.T, folder string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(folder)
+	if !errors.Is(err, fs.ErrNotExist) {
+		require.NoError(t, err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
