@@ -23,7 +23,7 @@ import (
 // and to a follower of all partitions that unpacks, hashes and decodes them as
 // every reader of the log must, and then looks at none.
 func BenchmarkReplay(b *testing.B) {
-	for _, size := range []struct{ prompt, completion, sessions int }{{100, 150, 600}, {1500, 500, 300}} {
+	for _, size := range []struct{ prompt, completion, sessions int }{{100, 150, 1200}, {1500, 500, 900}} {
 		name := fmt.Sprintf("tokens=%d+%d", size.prompt, size.completion)
 		const length = 20
 		l := openLogs(b, natsd.Dev)

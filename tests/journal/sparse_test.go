@@ -98,3 +98,22 @@ func TestASessionOfBatchesIsReadWhereverItStands(t *testing.T) {
 	require.Len(t, list, 6)
 	require.Equal(t, far, list[5].Tip)
 }
+
+// Pulls are small, so that those of all partitions together are no flood. An
+// event that is larger than one comes all the same, in its place.
+func TestAnEventThatIsLargerThanAPullIsDelivered(t *testing.T) {
+	cfg := config()
+	log := open(t, serve(t, natsd.Config{}), cfg)
+	var tip journal.Tip
+	var err error
+	for n, size := range []int{10, cfg.MaxEvent - 4096, 10, 600 << 10, 600 << 10, 10} {
+		tip, err = log.Append(t.Context(), tip, annotation("s", strconv.Itoa(n), noise(size)))
+		require.NoError(t, err)
+	}
+	for _, group := range []string{"", "g"} {
+		sub, err := log.Subscribe(t.Context(), journal.PartitionOf("s"), journal.SubscribeOptions{Group: group})
+		require.NoError(t, err)
+		require.Equal(t, []string{"0", "1", "2", "3", "4", "5"}, names(fetch(t, sub, 6)))
+		require.NoError(t, sub.Close())
+	}
+}

@@ -17,10 +17,11 @@ import (
 )
 
 // One pull asks for at most so much. What was pulled and not fetched waits in
-// memory, for each partition.
+// memory, for each partition. A server closes a connection that has 64 MiB
+// waiting, which the pulls of all partitions together must not come to.
 const (
 	pullMessages = 512
-	pullBytes    = 4 << 20
+	pullBytes    = 512 << 10
 )
 
 const (
@@ -69,6 +70,7 @@ type subscription struct {
 	messages  chan *nats.Msg
 	pull      pull
 	pulls     uint64 // numbers the inbox's subjects, so that old answers can be told
+	large     bool   // the next message may be larger than a pull
 	pin       string
 	sequence  uint64 // of the consumer's last message that came
 	delivered uint64 // position of the last entry given out
@@ -84,6 +86,7 @@ type subscription struct {
 // pull is a request for messages that the server may still answer.
 type pull struct {
 	subject  string
+	asked    int
 	left     int
 	deadline time.Time
 }
@@ -231,7 +234,10 @@ func (s *subscription) ask(max int) error {
 		Expires  time.Duration `json:"expires"`
 		Group    string        `json:"group,omitempty"`
 		Pin      string        `json:"id,omitempty"`
-	}{min(max, pullMessages), pullBytes + s.log.cfg.MaxEvent, expires, "", s.pin}
+	}{min(max, pullMessages), pullBytes, expires, "", s.pin}
+	if s.large {
+		request.MaxBytes += s.log.cfg.MaxEvent
+	}
 	if s.group != "" {
 		request.Group = priorityGroup
 	}
@@ -241,7 +247,7 @@ func (s *subscription) ask(max int) error {
 	}
 	s.pulls++
 	base := s.inbox.Subject[:len(s.inbox.Subject)-1]
-	s.pull = pull{base + strconv.FormatUint(s.pulls, 10), request.Batch, time.Now().Add(expires + time.Second)}
+	s.pull = pull{base + strconv.FormatUint(s.pulls, 10), request.Batch, request.Batch, time.Now().Add(expires + time.Second)}
 	return s.log.conn.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+s.stream.name+"."+s.consumer, s.pull.subject, data)
 }
 
@@ -258,7 +264,7 @@ func (s *subscription) take(ctx context.Context, m *nats.Msg) (d journal.Deliver
 	if err != nil {
 		return d, false, nil // not from a consumer
 	}
-	if s.pull.left > 0 {
+	if s.large = false; s.pull.left > 0 {
 		s.pull.left--
 	}
 	if s.group != "" {
@@ -338,6 +344,7 @@ func (s *subscription) status(m *nats.Msg, status string) error {
 	case "423": // another member is pinned, or nobody
 		s.pull.left, s.pin = 0, ""
 	case "409": // the pull is full, or the server moves
+		s.large = s.pull.left == s.pull.asked // not even one message had room
 		s.pull.left = 0
 	default: // nobody is there to answer, ...
 		s.pull.left = 0
