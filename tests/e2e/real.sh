@@ -45,4 +45,4 @@ echo "$gguf_sha  model.gguf" | sha256sum --check --quiet
 
 export LLAMA_SERVER REAL_GGUF=$cache/model.gguf REAL_FILES=$cache/files
 cd "$root/tests"
-exec go test -tags real -count=1 -timeout 40m -v -run "^TestARealModel" ./e2e
+exec go test -tags real -count=1 -timeout 40m -v -run "^TestARealModel|^TestARealServer" ./e2e

@@ -24,6 +24,12 @@ import (
 	"turnlog.dev/exporter"
 	"turnlog.dev/exporter/rows"
 	"turnlog.dev/exporter/sink/local"
+	"turnlog.dev/gateway/engine"
+	"turnlog.dev/gateway/engine/llamacpp"
+	"turnlog.dev/gateway/engine/wire"
+	"turnlog.dev/schema/message"
+	"turnlog.dev/tokenizer/hub"
+	"turnlog.dev/tokenizer/parse"
 )
 
 // tolerance is how far a logprob may be from the one that the engine gives when
@@ -42,51 +48,51 @@ const (
 // again for the logprob of every token that is trained.
 func TestARealModelsAnswersComeOutAsTheyWereSampled(t *testing.T) {
 	server := startLlama(t)
+	a, found := recorded(t, "gemma", "llamacpp", os.Getenv("REAL_FILES"), server, 2, nil)
+	var f figures
+	for _, r := range found {
+		rescore(t, server, r, &f)
+	}
+	require.Len(t, a.given, f.turns)
+	f.report(t, a)
+}
+
+// recorded has the agents of two groups talk, and whatever more they do, and
+// returns them with the rows that come out.
+func recorded(t *testing.T, name, engine, files, server string, groups int, more func(*agent)) (*agent, []*rows.Row) {
 	data, address := filepath.Join(t.TempDir(), "data"), freePort(t)
 	p, url := start(t, gatewayReady, nil,
 		"up", "--data", data, "--listen", address, "--exporter.flush", "300ms", "--logging.level", "warn",
 		"--log.max-bytes", strconv.Itoa(1<<30),
-		"--models", fmt.Sprintf(`[{name: gemma, files: %q, engine: llamacpp, backends: [%q], aliases: ["*"]}]`, os.Getenv("REAL_FILES"), server))
+		"--models", fmt.Sprintf(`[{name: %s, files: %q, engine: %s, backends: [%q], aliases: ["*"]}]`, name, files, engine, server))
 	key, err := stack.AdminKey(filepath.Join(data, "admin.key"))
 	require.NoError(t, err)
-
 	a := &agent{url: url, key: key, http: &http.Client{Timeout: 10 * time.Minute}}
 	begun := time.Now()
 	for group := range 2 {
 		for index := range 2 {
-			talk(t, a, fmt.Sprint("real-", group), index)
+			talk(t, a, fmt.Sprint(name, "-", group), index)
 		}
 	}
-	took := time.Since(begun)
-	t.Logf("%d turns in %v", len(a.given), took.Round(time.Second))
+	t.Logf("%d turns in %v", len(a.given), time.Since(begun).Round(time.Second))
+	if more != nil {
+		more(a)
+	}
 	shards, err := local.New(filepath.Join(data, "shards"))
 	require.NoError(t, err)
 	eventually(t, time.Minute, "all groups are exported", func(ctx context.Context) bool {
 		state, err := exporter.Manifests(shards).Load(ctx)
 		require.NoError(t, err)
-		return int(state.Totals.GroupsExported) == len(a.closed)/2
+		return int(state.Totals.GroupsExported) == groups
 	})
 	p.stop(t)
-
 	state, err := exporter.Manifests(shards).Load(t.Context())
 	require.NoError(t, err)
-	var f figures
+	var found []*rows.Row
 	for _, file := range state.Files {
-		for _, r := range readRows(t, shards.Path(file.Path)) {
-			rescore(t, server, r, &f)
-		}
+		found = append(found, readRows(t, shards.Path(file.Path))...)
 	}
-	require.Len(t, a.given, f.turns)
-	require.Positive(t, f.tokens)
-	slices.Sort(f.differences)
-	mean := 0.0
-	for _, d := range f.differences {
-		mean += d / float64(len(f.differences))
-	}
-	at := func(q float64) float64 { return f.differences[int(q*float64(len(f.differences)-1))] }
-	t.Logf("%d sessions, %d turns in %v; %d rows of grades %v with %d tokens, %d of them trained", len(a.closed), len(a.given), took.Round(time.Second), f.rows, f.grades, f.length, f.tokens)
-	t.Logf("logprobs asked for again differ by: mean %.6f, median %.6f, p99 %.6f, at most %.6f; %d of %d are equal bit by bit", mean, at(0.5), at(0.99), at(1), f.equal, f.tokens)
-	require.LessOrEqual(t, at(1), tolerance)
+	return a, found
 }
 
 // questions are one session's. What cannot be said in one token each is on
@@ -131,6 +137,52 @@ func talk(t *testing.T, a *agent, group string, index int) {
 	a.closed = append(a.closed, opened.Session)
 }
 
+// TestARealServerTakesOurGrammars: llama.cpp reads the grammar of a forced call
+// in every format, and what it samples under it is read as the call.
+func TestARealServerTakesOurGrammars(t *testing.T) {
+	e, err := llamacpp.New(llamacpp.Config{Config: wire.Config{URL: startLlama(t)}})
+	require.NoError(t, err)
+	files, err := hub.Hub{}.Open(t.Context(), os.Getenv("REAL_FILES"))
+	require.NoError(t, err)
+	tools, err := message.ParseTools([]byte(`[{"type":"function","function":{"name":"go","parameters":{"type":"object","required":["fast","how"],"properties":{
+		"fast":{"type":"boolean"},"how":{"enum":["by road","by sea"]}}}}},
+		{"type":"function","function":{"name":"say","parameters":{"type":"object","properties":{"note":{"type":"string"}}}}}]`))
+	require.NoError(t, err)
+	called := 0
+	for _, f := range parse.Formats() {
+		g := parse.Bind(f, files.Tokenizer, nil)
+		calls, err := g.Forced(tools, "", true)
+		if err != nil {
+			require.Equal(t, parse.Harmony.Name, f.Name, "its marks must be tokens, which this model has not: %v", err)
+			continue
+		}
+		seed := int64(1)
+		p := g.Parser(parse.Options{Tools: tools})
+		report, err := e.Generate(t.Context(), engine.Request{
+			ID: "forced", Prompt: files.Tokenizer.Encode(nil, "Question: how do we get there?\nAnswer: "), RoutedFrom: -1,
+			Sampling: engine.Sampling{MaxTokens: 200, Seed: &seed}, Grammar: &engine.Grammar{Kind: "tool_choice", Pattern: &calls},
+		}, func(c engine.Chunk) error { p.Push(c.IDs); return nil })
+		require.NoError(t, err, f.Name)
+		if report.FinishReason != "stop" {
+			continue // a text that did not come to its end
+		}
+		reply, _ := p.Finish("stop")
+		require.Len(t, reply.Calls, 1, "%s: %+v", f.Name, reply)
+		var arguments struct {
+			Fast *bool
+			How  string
+		}
+		require.NoError(t, json.Unmarshal([]byte(reply.Calls[0].Arguments), &arguments), reply.Calls[0].Arguments)
+		if reply.Calls[0].Name == "go" {
+			require.NotNil(t, arguments.Fast)
+			require.Contains(t, []string{"by road", "by sea"}, arguments.How)
+		}
+		called++
+	}
+	t.Logf("%d answers under the grammars of %d formats came to their end, all of them calls", called, len(parse.Formats())-1)
+	require.Positive(t, called)
+}
+
 // startLlama runs the server on the model and returns its URL.
 func startLlama(t *testing.T) string {
 	t.Helper()
@@ -165,6 +217,21 @@ type figures struct {
 	grades                             []string
 	differences                        []float64
 	lowest, highest                    float32
+}
+
+// report says how far the logprobs are from those that were asked for again, which
+// must not be far.
+func (f *figures) report(t *testing.T, a *agent) {
+	require.Positive(t, f.tokens)
+	slices.Sort(f.differences)
+	mean := 0.0
+	for _, d := range f.differences {
+		mean += d / float64(len(f.differences))
+	}
+	at := func(q float64) float64 { return f.differences[int(q*float64(len(f.differences)-1))] }
+	t.Logf("%d sessions, %d turns; %d rows scored again, of grades %v, with %d tokens, %d of them trained", len(a.closed), len(a.given), f.rows, f.grades, f.length, f.tokens)
+	t.Logf("logprobs asked for again differ by: mean %.6f, median %.6f, p99 %.6f, at most %.6f; %d of %d are equal bit by bit", mean, at(0.5), at(0.99), at(1), f.equal, f.tokens)
+	require.LessOrEqual(t, at(1), tolerance)
 }
 
 // rescore asks for the logprob of every trained token of a row, after the very

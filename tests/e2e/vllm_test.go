@@ -22,10 +22,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"turnlog.dev/deploy/stack"
-	"turnlog.dev/exporter"
 	"turnlog.dev/exporter/rows"
-	"turnlog.dev/exporter/sink/local"
 )
 
 // TestARealVLLMsAnswersComeOutAsTheyWereSampled has agents talk to vLLM on CPU
@@ -33,55 +30,18 @@ import (
 // score the rows again.
 func TestARealVLLMsAnswersComeOutAsTheyWereSampled(t *testing.T) {
 	server := startVLLM(t)
-	data, address := filepath.Join(t.TempDir(), "data"), freePort(t)
-	p, url := start(t, gatewayReady, nil,
-		"up", "--data", data, "--listen", address, "--exporter.flush", "300ms", "--logging.level", "warn",
-		"--log.max-bytes", strconv.Itoa(1<<30),
-		"--models", fmt.Sprintf(`[{name: tiny, files: %q, engine: vllm, backends: [%q], aliases: ["*"]}]`, os.Getenv("VLLM_FILES"), server))
-	key, err := stack.AdminKey(filepath.Join(data, "admin.key"))
-	require.NoError(t, err)
-
-	a := &agent{url: url, key: key, http: &http.Client{Timeout: 10 * time.Minute}}
-	for group := range 2 {
-		for index := range 2 {
-			talk(t, a, fmt.Sprint("vllm-", group), index)
-		}
-	}
-	force(t, a)
-	shards, err := local.New(filepath.Join(data, "shards"))
-	require.NoError(t, err)
-	const groups = 3
-	eventually(t, time.Minute, "all groups are exported", func(ctx context.Context) bool {
-		state, err := exporter.Manifests(shards).Load(ctx)
-		require.NoError(t, err)
-		return int(state.Totals.GroupsExported) == groups
-	})
-	p.stop(t)
-
-	state, err := exporter.Manifests(shards).Load(t.Context())
-	require.NoError(t, err)
+	a, found := recorded(t, "tiny", "vllm", os.Getenv("VLLM_FILES"), server, 3, func(a *agent) { force(t, a) })
 	f := figures{highest: -math.MaxFloat32}
-	for _, file := range state.Files {
-		for _, r := range readRows(t, shards.Path(file.Path)) {
-			if slices.ContainsFunc(r.GradeReasons, func(s string) bool { return strings.HasPrefix(s, "constrained") }) {
-				f.grades = append(f.grades, fmt.Sprint(r.Grade, r.GradeReasons))
-				continue // logprobs of what the grammar left
-			}
-			rescoreRow(t, server, r, &f)
+	for _, r := range found {
+		if slices.ContainsFunc(r.GradeReasons, func(s string) bool { return strings.HasPrefix(s, "constrained") }) {
+			f.grades = append(f.grades, fmt.Sprint(r.Grade, r.GradeReasons))
+			continue // logprobs of what the grammar left
 		}
+		rescoreRow(t, server, r, &f)
 	}
-	slices.Sort(f.differences)
-	mean := 0.0
-	for _, d := range f.differences {
-		mean += d / float64(len(f.differences))
-	}
-	at := func(q float64) float64 { return f.differences[int(q*float64(len(f.differences)-1))] }
-	t.Logf("%d sessions, %d turns; %d rows scored again, of grades %v, with %d tokens, %d of them trained", len(a.closed), len(a.given), f.rows, f.grades, f.length, f.tokens)
-	t.Logf("logprobs asked for again differ by: mean %.6f, median %.6f, p99 %.6f, at most %.6f; %d of %d are equal bit by bit", mean, at(0.5), at(0.99), at(1), f.equal, f.tokens)
+	f.report(t, a)
 	t.Logf("logprobs lie between %.2f and %.2f", f.lowest, f.highest)
-	require.Positive(t, f.tokens)
 	require.Greater(t, f.highest-f.lowest, float32(3), "tokens that are all as likely would hide a shift")
-	require.LessOrEqual(t, at(1), tolerance)
 }
 
 // force has a session in which the model, which knows no tools, must call one.
