@@ -259,6 +259,38 @@ func TestAParkedSessionIsReleasedAfterARepair(t *testing.T) {
 	}
 }
 
+func TestAReleasedSessionIsParkedForWhatComesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := repair(t, faults["unreadable"].breaks, false, "", 0)
+		s := r.sessions[0]
+		r.turns.AppendRaw(s.ID, []byte("no event"))
+		deps := r.deps(r.out)
+		deps.Models = sound{}
+		policy := func(c *worker.Config) { c.Policy.Reasoning, c.CacheBytes = fold.Mask, 0 }
+		r.run("recorder", deps, policy)
+		tip := last(t, r.turns, s.ID).Tip
+		for i := range 2 {
+			ev := s.Abort(fmt.Sprint("late", i), "closed", 1, 2)
+			var err error
+			tip, err = r.turns.Append(t.Context(), tip, ev)
+			require.NoError(t, err)
+			r.run("recorder", deps, policy)
+		}
+		row, _, _ := r.registry.Get(t.Context(), s.ID)
+		require.Equal(t, registry.Parked, row.State)
+		require.Equal(t, fold.FaultUnreadable, row.Reason)
+		require.EqualValues(t, 4, row.Lost, "what comes after it is counted, whoever holds the session")
+		require.Equal(t, 3, row.Turns)
+		letters, err := deadletter.New(r.letters).Read(t.Context(), s.ID)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, letters[len(letters)-1].Round)
+		require.Equal(t, []byte("no event"), letters[len(letters)-1].Raw)
+		want := recorded(t, r.out, r.sessions)
+		r.run("from-the-start", deps, policy)
+		require.Equal(t, want, recorded(t, r.out, r.sessions))
+	})
+}
+
 func TestAReleaseBeforeTheRepairLeavesTheSessionParked(t *testing.T) {
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
