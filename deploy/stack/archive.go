@@ -214,36 +214,24 @@ func exportedTo(out sink.Sink) func(context.Context) (archive.Exported, error) {
 }
 
 // WithArchiver lets do use an archiver that is not running.
-func WithArchiver(ctx context.Context, cfg config.Config, opt Options, do func(*archive.Archiver) error) (err error) {
+func WithArchiver(ctx context.Context, cfg config.Config, opt Options, do func(*archive.Archiver) error) error {
 	if cfg.Recorder.Archive.After == 0 {
 		return errors.New("recorder.archive.after is 0: say how long a session stays in the log after its last event, such as --recorder.archive.after 72h")
 	}
-	s, err := New(cfg, Roles{}, opt)
-	if err != nil {
-		return err
-	}
-	g := newGroup()
-	defer func() { err = errors.Join(err, g.stop()) }()
-	l, err := s.openLogs(ctx, g, writing)
-	if err != nil {
-		return err
-	}
-	conn, err := l.dial("archiver")
-	if err != nil {
-		return err
-	}
-	turns, err1 := l.open(ctx, conn, jet.Turns)
-	trajectories, err2 := l.open(ctx, conn, jet.Trajectories)
-	sessions, err3 := l.registry(ctx, conn)
-	kept, err4 := l.openArchive(ctx, conn)
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		return err
-	}
-	a, err := s.archiver(kept, turns, trajectories, sessions)
-	if err != nil {
-		return err
-	}
-	return do(a)
+	return withConn(ctx, cfg, opt, writing, "archiver", func(s *Stack, l *logs, conn *jet.Conn) error {
+		turns, err1 := l.open(ctx, conn, jet.Turns)
+		trajectories, err2 := l.open(ctx, conn, jet.Trajectories)
+		sessions, err3 := l.registry(ctx, conn)
+		kept, err4 := l.openArchive(ctx, conn)
+		if err := errors.Join(err1, err2, err3, err4); err != nil {
+			return err
+		}
+		a, err := s.archiver(kept, turns, trajectories, sessions)
+		if err != nil {
+			return err
+		}
+		return do(a)
+	})
 }
 
 // archiveStore is a store of shards, or a part of one, as an archive's.

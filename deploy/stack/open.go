@@ -24,33 +24,20 @@ type Logs struct {
 }
 
 // WithLogs opens the logs of a configuration for as long as fn takes; it makes
-// and changes nothing. An
-// embedded log can be open in one process at a time: stop the other, or give it
-// an address with log.listen and use that as log.url.
-func WithLogs(ctx context.Context, cfg config.Config, log *slog.Logger, fn func(Logs) error) (err error) {
-	s, err := New(cfg, Roles{}, Options{Log: log})
-	if err != nil {
-		return err
-	}
-	g := newGroup()
-	defer func() { err = errors.Join(err, g.stop()) }()
-	l, err := s.openLogs(ctx, g, reading)
-	if err != nil {
-		return err
-	}
-	conn, err := l.dial("reader")
-	if err != nil {
-		return err
-	}
-	turns, err1 := l.open(ctx, conn, jet.Turns)
-	trajectories, err2 := l.open(ctx, conn, l.trajectories())
-	letters, err3 := l.open(ctx, conn, jet.DeadLetters)
-	sessions, err4 := l.registry(ctx, conn)
-	kept, err5 := l.openArchive(ctx, conn)
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
-		return err
-	}
-	return fn(Logs{Turns: kept.turns(turns), Trajectories: kept.trajectories(trajectories, l.trajectories()), DeadLetters: letters, Registry: sessions})
+// and changes nothing. An embedded log can be open in one process at a time:
+// stop the other, or give it an address with log.listen and use that as log.url.
+func WithLogs(ctx context.Context, cfg config.Config, log *slog.Logger, fn func(Logs) error) error {
+	return withConn(ctx, cfg, Options{Log: log}, reading, "reader", func(_ *Stack, l *logs, conn *jet.Conn) error {
+		turns, err1 := l.open(ctx, conn, jet.Turns)
+		trajectories, err2 := l.open(ctx, conn, l.trajectories())
+		letters, err3 := l.open(ctx, conn, jet.DeadLetters)
+		sessions, err4 := l.registry(ctx, conn)
+		kept, err5 := l.openArchive(ctx, conn)
+		if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+			return err
+		}
+		return fn(Logs{Turns: kept.turns(turns), Trajectories: kept.trajectories(trajectories, l.trajectories()), DeadLetters: letters, Registry: sessions})
+	})
 }
 
 // Folder is the configuration of another data folder, with an embedded log and
@@ -71,49 +58,43 @@ func RemoveFolder(data string) error {
 
 // WithNewTrajectories opens the trajectory stream that a configuration names for
 // writing, for as long as fn takes; what is missing is made.
-func WithNewTrajectories(ctx context.Context, cfg config.Config, log *slog.Logger, fn func(journal.Journal) error) (err error) {
-	s, err := New(cfg, Roles{}, Options{Log: log})
-	if err != nil {
-		return err
-	}
-	g := newGroup()
-	defer func() { err = errors.Join(err, g.stop()) }()
-	l, err := s.openLogs(ctx, g, writing)
-	if err != nil {
-		return err
-	}
-	conn, err := l.dial("replay")
-	if err != nil {
-		return err
-	}
-	trajectories, err := l.open(ctx, conn, l.trajectories())
-	if errors.Is(err, jet.ErrNoRoom) {
-		return fmt.Errorf("%w; ask for less with --log.max-bytes (half of it is for trajectories), remove a stream that is not needed any more (turnlog replay remove), or name a folder", err)
-	}
-	if err != nil {
-		return err
-	}
-	return fn(trajectories)
+func WithNewTrajectories(ctx context.Context, cfg config.Config, log *slog.Logger, fn func(journal.Journal) error) error {
+	return withConn(ctx, cfg, Options{Log: log}, writing, "replay", func(_ *Stack, l *logs, conn *jet.Conn) error {
+		trajectories, err := l.open(ctx, conn, l.trajectories())
+		if errors.Is(err, jet.ErrNoRoom) {
+			return fmt.Errorf("%w; ask for less with --log.max-bytes (half of it is for trajectories), remove a stream that is not needed any more (turnlog replay remove), or name a folder", err)
+		}
+		if err != nil {
+			return err
+		}
+		return fn(trajectories)
+	})
 }
 
 // WithConn connects to the log's server of a configuration, for as long as fn
 // takes.
-func WithConn(ctx context.Context, cfg config.Config, log *slog.Logger, fn func(*jet.Conn) error) (err error) {
-	s, err := New(cfg, Roles{}, Options{Log: log})
+func WithConn(ctx context.Context, cfg config.Config, log *slog.Logger, fn func(*jet.Conn) error) error {
+	return withConn(ctx, cfg, Options{Log: log}, reading, "streams", func(_ *Stack, _ *logs, conn *jet.Conn) error { return fn(conn) })
+}
+
+// withConn gives fn a connection to the log's server, with an embedded one
+// running for as long as fn takes. The connection's name is for people.
+func withConn(ctx context.Context, cfg config.Config, opt Options, how access, name string, fn func(*Stack, *logs, *jet.Conn) error) (err error) {
+	s, err := New(cfg, Roles{}, opt)
 	if err != nil {
 		return err
 	}
 	g := newGroup()
 	defer func() { err = errors.Join(err, g.stop()) }()
-	l, err := s.openLogs(ctx, g, reading)
+	l, err := s.openLogs(ctx, g, how)
 	if err != nil {
 		return err
 	}
-	conn, err := l.dial("streams")
+	conn, err := l.dial(name)
 	if err != nil {
 		return err
 	}
-	return fn(conn)
+	return fn(s, l, conn)
 }
 
 // RecorderModels are the files that a recorder of this configuration renders
