@@ -44,7 +44,7 @@ func (l *logs) openArchive(ctx context.Context, c *jet.Conn) (*archived, error) 
 		return nil, err
 	}
 	a := &archived{archive.New(store), store}
-	return a, a.Refresh(ctx)
+	return a, a.Check(ctx)
 }
 
 // unarchived refuses to serve a log without the archive that its sessions are
@@ -60,6 +60,7 @@ func (l *logs) unarchived(ctx context.Context, c *jet.Conn) error {
 	}
 	_, revision, err := bucket.Get(ctx, archiveOfLog)
 	if err == nil && revision > 0 && l.access == reading {
+		l.partial = true
 		l.log.Warn("sessions of this log are in an archive, which is not read: set recorder.archive.after as it was")
 		return nil
 	}

@@ -51,8 +51,12 @@ func (b *blobs) Put(ctx context.Context, sum [sha256.Size]byte, content []byte) 
 	return b.root.JoinPath(key).String(), nil
 }
 
-// NamedBlobs adds the sums, in hex, of all blobs that events of the logs name.
+// NamedBlobs adds the sums, in hex, of all blobs that events of the logs name, those
+// that were archived included.
 func NamedBlobs(ctx context.Context, l Logs, sums map[string]bool) error {
+	if l.Partial {
+		return errors.New("sessions of this log are in an archive, and may name blobs: set recorder.archive.after and recorder.archive.dir as the recorder has them")
+	}
 	for id, err := range replay.Logged(ctx, l.Turns, replay.Range{}) {
 		if err != nil {
 			return err

@@ -23,6 +23,9 @@ type logs struct {
 	access   access
 	room     room
 	embedded bool
+	// partial is set once it is known that sessions are in an archive that is
+	// not read.
+	partial  bool
 	existing jet.Existing
 	synced   jet.SyncProof
 	dial     func(name string) (*jet.Conn, error)

@@ -21,6 +21,8 @@ import (
 type Logs struct {
 	Turns, Trajectories, DeadLetters journal.Journal
 	Registry                         *registry.Stored
+	// Partial says that sessions are in an archive that is not read.
+	Partial bool
 }
 
 // WithLogs opens the logs of a configuration for as long as fn takes; it makes
@@ -36,7 +38,7 @@ func WithLogs(ctx context.Context, cfg config.Config, log *slog.Logger, fn func(
 		if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 			return err
 		}
-		return fn(Logs{Turns: kept.turns(turns), Trajectories: kept.trajectories(trajectories, l.trajectories()), DeadLetters: letters, Registry: sessions})
+		return fn(Logs{Turns: kept.turns(turns), Trajectories: kept.trajectories(trajectories, l.trajectories()), DeadLetters: letters, Registry: sessions, Partial: l.partial})
 	})
 }
 

@@ -314,13 +314,18 @@ type piled struct {
 	rows          []row
 }
 
-func pile(from journal.Tip, list []journal.Entry) *piled {
+// pile fails if the list does not go on from the tip: a log that has lost its
+// end, or has another history than the archive.
+func pile(from journal.Tip, list []journal.Entry) (*piled, error) {
+	if n := from.Count; n > uint64(len(list)) || n > 0 && list[n-1].Tip != from {
+		return nil, fmt.Errorf("%w: the archive has %d events of it, of another history than the log's %d", ErrDamaged, n, len(list))
+	}
 	p := &piled{from: from, through: from}
 	for _, e := range list[from.Count:] {
 		p.rows = append(p.rows, rowOf(e, p.through.Chain))
 		p.through = e.Tip
 	}
-	return p
+	return p, nil
 }
 
 // batches yields sessions that may go, as many at once as a segment holds.
@@ -369,8 +374,7 @@ func (a *Archiver) consider(ctx context.Context, w *world, row registry.Session)
 		f.Updates, err = entriesOf(ctx, a.deps.Trajectories, row.ID)
 	}
 	if errors.Is(err, ErrDamaged) || err != nil && !errors.Is(err, journal.ErrUnavailable) && ctx.Err() == nil {
-		a.deps.Logger.Error("session is not archived: it cannot be read", "session", row.ID, "error", err)
-		return l, NotRecorded, nil
+		return l, a.unreadable(row, err), nil
 	}
 	if err != nil {
 		return l, "", err
@@ -387,17 +391,26 @@ func (a *Archiver) consider(ctx context.Context, w *world, row registry.Session)
 	if err != nil {
 		return l, "", err
 	}
-	l.turns = pile(from, f.Turns)
+	if l.turns, err = pile(from, f.Turns); err != nil {
+		return l, a.unreadable(row, err), nil
+	}
 	if !a.cfg.KeepTrajectories {
 		if from, err = a.deps.Archive.end(ctx, Trajectories, row.ID); err != nil {
 			return l, "", err
 		}
-		l.trajectories = pile(from, f.Updates)
+		if l.trajectories, err = pile(from, f.Updates); err != nil {
+			return l, a.unreadable(row, err), nil
+		}
 	}
 	for _, r := range slices.Concat(l.turns.rows, l.trajectories.rows) {
 		l.bytes += int64(len(r.Body))
 	}
 	return l, Go, nil
+}
+
+func (a *Archiver) unreadable(row registry.Session, err error) Reason {
+	a.deps.Logger.Error("session stays in the log: it cannot be read", "session", row.ID, "error", err)
+	return NotRecorded
 }
 
 func entriesOf(ctx context.Context, j journal.Journal, session string) (list []journal.Entry, err error) {
@@ -420,7 +433,12 @@ func (r *Report) add(batch []leaver) {
 
 // archive writes a batch, makes it count, and trims it.
 func (a *Archiver) archive(ctx context.Context, batch []leaver, r *Report) error {
-	m := &Manifest{Format: Format, Number: a.deps.Archive.Last() + 1, Time: time.Now().UTC()}
+	// The number after those that were settled before the sessions were looked at:
+	// what another archiver has published since may hold the same sessions.
+	m := &Manifest{Format: Format, Number: a.settled + 1, Time: time.Now().UTC()}
+	if a.deps.Archive.Last() >= m.Number {
+		return fmt.Errorf("archive: another archiver is at work: manifest %d: %w", m.Number, ErrExists)
+	}
 	rows := map[Log][]row{}
 	for _, l := range batch {
 		s := Session{Row: l.row}
@@ -526,7 +544,7 @@ func (a *Archiver) same(ctx context.Context, m *Manifest, rows map[Log][]row) er
 // last manifest is looked at in every life: a server that lost its latest writes
 // may have the sessions back.
 func (a *Archiver) finish(ctx context.Context) error {
-	if err := a.deps.Archive.Refresh(ctx); err != nil {
+	if err := a.deps.Archive.Check(ctx); err != nil {
 		return err
 	}
 	if err := a.clean(ctx); err != nil {
@@ -623,6 +641,10 @@ func (a *Archiver) departure(ctx context.Context, s *Session, manifest int64) (d
 			d.bytes += l.part.Bytes
 		}
 		for _, err := range l.in.ReadSession(ctx, s.Row.ID, *l.tip) {
+			if errors.Is(err, journal.ErrGap) { // nor can it be trimmed by this tip; others need not wait
+				a.unreadable(s.Row, err)
+				err = nil
+			}
 			return d, err == nil, err
 		}
 	}

@@ -70,6 +70,33 @@ func (a *Archive) Refresh(ctx context.Context) error {
 	}
 }
 
+// Check is Refresh, and fails with ErrDamaged if a manifest is missing that was
+// there: what comes after it would not be found, and its number would be given
+// again. It asks for the list of all.
+func (a *Archive) Check(ctx context.Context) error {
+	known, listed, highest := a.Last(), int64(0), int64(0)
+	for _, folder := range []string{manifests, done} {
+		for key, err := range a.store.List(ctx, folder) {
+			if err != nil {
+				return fmt.Errorf("archive: %w", err)
+			}
+			n := numberOf(key, folder)
+			highest = max(highest, n)
+			if folder == manifests && n > 0 {
+				listed++
+			}
+		}
+	}
+	if err := a.Refresh(ctx); err != nil {
+		return err
+	}
+	if last := a.Last(); highest > last || listed < max(known, highest) {
+		return fmt.Errorf("%w: it has manifests up to number %d at least, and not all of them: %d are there; nothing is archived until the others are back in %s",
+			ErrDamaged, max(known, highest), listed, manifests)
+	}
+	return nil
+}
+
 func (a *Archive) add(m *Manifest) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -219,8 +246,9 @@ func (a *Archive) session(ctx context.Context, l Log, session string, from journ
 			yield(journal.Entry{}, err)
 			return
 		}
+		at := from
 		for _, p := range list {
-			if p.part.Through.Count <= from.Count {
+			if p.part.Through.Count <= at.Count {
 				continue
 			}
 			for e, err := range a.piece(ctx, p) {
@@ -228,13 +256,15 @@ func (a *Archive) session(ctx context.Context, l Log, session string, from journ
 				case err != nil:
 					yield(journal.Entry{}, err)
 					return
-				case e.Tip.Count <= from.Count:
-					if e.Tip.Count == from.Count && e.Tip.Chain != from.Chain {
-						yield(journal.Entry{}, fmt.Errorf("%w: session %s has another history before event %d", journal.ErrGap, session, from.Count))
+				case e.Tip.Count <= at.Count:
+					if e.Tip.Count == at.Count && e.Tip.Chain != at.Chain {
+						yield(journal.Entry{}, fmt.Errorf("%w: session %s has another history before event %d", journal.ErrGap, session, at.Count))
 						return
 					}
-				case !yield(e, nil):
-					return
+				default:
+					if at = e.Tip; !yield(e, nil) {
+						return
+					}
 				}
 			}
 		}

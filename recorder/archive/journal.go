@@ -9,12 +9,13 @@ import (
 	"slices"
 	"time"
 
+	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
 )
 
 // wrapped is a log whose archived sessions are read as if they had stayed:
-// ReadSession, Subscribe and End know of both. It appends to the log itself, and
-// groups follow that: what they have not acknowledged was not archived.
+// ReadSession, Subscribe and End know of both. Groups follow the log itself: what
+// they have not acknowledged was not archived.
 type wrapped struct {
 	journal.Journal
 	archive *Archive
@@ -27,12 +28,66 @@ type wrapped struct {
 func (a *Archive) Wrap(j journal.Journal, l Log, stream func(partition int) string) journal.Journal {
 	w := &wrapped{j, a, l, stream}
 	if b, ok := j.(journal.Batcher); ok {
-		return struct {
-			*wrapped
-			journal.Batcher
-		}{w, b}
+		return &batching{w, b}
 	}
 	return w
+}
+
+// batching is a wrapped log that takes batches, too.
+type batching struct {
+	*wrapped
+	batcher journal.Batcher
+}
+
+// AppendAll implements journal.Batcher. Of sessions that have left the log it
+// takes nothing.
+func (b *batching) AppendAll(ctx context.Context, partition int, list []journal.Continuation) ([]journal.Tip, error) {
+	for _, c := range list {
+		if len(c.Events) == 0 {
+			continue // the log says what is wrong with it
+		}
+		if err := b.begins(ctx, c.Events[0].GetSession(), c.Tip); err != nil {
+			return nil, err
+		}
+	}
+	return b.batcher.AppendAll(ctx, partition, list)
+}
+
+// Append implements journal.Journal. A session's trajectory goes on after it has
+// left the log, since its turns may have at the last moment; of its turns
+// themselves nothing comes after that.
+func (w *wrapped) Append(ctx context.Context, tip journal.Tip, ev *event.Event) (journal.Tip, error) {
+	if err := w.begins(ctx, ev.GetSession(), tip); err != nil {
+		return journal.Tip{}, err
+	}
+	next, err := w.Journal.Append(ctx, tip, ev)
+	if w.log != Trajectories || !errors.Is(err, journal.ErrTrimmed) {
+		return next, err
+	}
+	if rerr := w.refresh(ctx); rerr != nil {
+		return journal.Tip{}, rerr
+	}
+	end, rerr := w.archive.end(ctx, w.log, ev.GetSession())
+	if rerr != nil {
+		return journal.Tip{}, unavailable(ctx, rerr)
+	}
+	if end != tip {
+		return journal.Tip{}, err
+	}
+	return w.Journal.Append(ctx, journal.Tip{Count: tip.Count, Chain: tip.Chain}, ev)
+}
+
+// begins fails with ErrConflict for the first event of a session that the archive
+// is known to have: the log holds nothing of it, and would take the event.
+func (w *wrapped) begins(ctx context.Context, session string, tip journal.Tip) error {
+	if tip.Count > 0 {
+		return nil
+	}
+	end, err := w.archive.end(ctx, w.log, session)
+	if err == nil && end.Count > 0 {
+		return fmt.Errorf("%w: session %s: %d events of it are in the archive", journal.ErrConflict, session, end.Count)
+	}
+	return unavailable(ctx, err)
 }
 
 // refresh takes note of what is new in the archive. Without it nobody knows what

@@ -89,6 +89,9 @@ type Journal interface {
 	// appending it again after an unknown outcome returns the tip of the first
 	// time.
 	//
+	// A session of which all events were trimmed goes on only if tip has their
+	// Count and Chain, and no Position. With its Position it fails with ErrTrimmed.
+	//
 	// It does not hold on to ev. It fails with ErrConflict, ErrUnavailable,
 	// ErrFull or ErrTooLarge. A canceled ctx gives its own error and an unknown outcome.
 	Append(ctx context.Context, tip Tip, ev *event.Event) (Tip, error)

@@ -91,7 +91,7 @@ func TestABlobOfATurnThatNeverWasIsCollected(t *testing.T) {
 	require.Contains(t, out, ": 0 faults")
 
 	// Rows name what no log names any more.
-	require.NoError(t, os.RemoveAll(filepath.Join(data, "nats")))
+	require.NoError(t, os.RemoveAll(filepath.Join(data, "log")))
 	p, _ = serve("2")
 	p.stop(t)
 	out, err = shards("collect")

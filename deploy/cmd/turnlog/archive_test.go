@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"turnlog.dev/exporter"
 )
 
 // TestArchivedSessionsAreReplayedAndVerifiedAsBefore moves the demo's sessions
@@ -59,6 +61,16 @@ func TestArchivedSessionsAreReplayedAndVerifiedAsBefore(t *testing.T) {
 	// Nor is one that begins anew.
 	other := append([]string{"export", "--exporter.dir", filepath.Join(t.TempDir(), "other"), "--recorder.archive.dir", filepath.Join(data, "shards", "archive")}, after...)
 	require.Contains(t, run(other...), "wrote 2 rows of 1 groups")
+
+	// What is in the archive may name a blob: who does not read it removes none.
+	blob := filepath.Join(data, "shards", exporter.ContentKey(strings.Repeat("ab", 32)))
+	require.NoError(t, os.MkdirAll(filepath.Dir(blob), 0o700))
+	require.NoError(t, os.WriteFile(blob, []byte("x"), 0o600))
+	require.NoError(t, os.Chtimes(blob, time.Time{}, time.Now().Add(-25*time.Hour)))
+	_, err = turnlog(t, "shards", "collect", "--data", data)
+	require.ErrorContains(t, err, "sessions of this log are in an archive")
+	require.FileExists(t, blob)
+	require.Contains(t, run(append([]string{"shards", "collect"}, after...)...), "1 blobs, 1 B, removed; ")
 
 	// Another folder is another archive.
 	_, err = turnlog(t, append([]string{"verify", "--data", data, "--recorder.archive.dir", t.TempDir()}, after...)...)

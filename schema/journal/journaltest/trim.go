@@ -48,9 +48,32 @@ func trimTests(run runner) {
 		_, err := Read(h.ctx, h.journal, "s", end)
 		require.ErrorIs(h.t, err, journal.ErrTrimmed)
 		_, err = h.append(end, Annotation("s", number(3), "x"))
-		require.Error(h.t, err, "it does not go on")
-		require.NotErrorIs(h.t, err, journal.ErrUnavailable)
+		require.ErrorIs(h.t, err, journal.ErrTrimmed, "it does not go on")
 		require.Empty(h.t, h.read("s", journal.Tip{}), "who did not know it cannot tell: the log has no memory of it")
+	})
+
+	run("a session of which nothing is left goes on for who says so", func(h *harness) {
+		end := h.fill("s", journal.Tip{}, 0, 3)
+		h.fill("s-other", journal.Tip{}, 0, 1)
+		h.trim("s", end)
+		left := journal.Tip{Count: end.Count, Chain: end.Chain}
+		next := h.fill("s", left, 3, 4)
+		require.Equal(h.t, end.Count+1, next.Count)
+		require.Greater(h.t, next.Position, end.Position)
+		require.Equal(h.t, numbers(3, 4), h.read("s", end))
+		require.Equal(h.t, next, h.mustAppend(left, Annotation("s", number(3), "s")), "once, however often it is said")
+		for _, tip := range []journal.Tip{left, end, {}} {
+			_, err := h.append(tip, Annotation("s", number(4), "x"))
+			require.ErrorIs(h.t, err, journal.ErrConflict)
+		}
+		_, err := Read(h.ctx, h.journal, "s", journal.Tip{})
+		require.ErrorIs(h.t, err, journal.ErrTrimmed)
+		list := h.collect(h.subscribe(journal.PartitionOf("s"), journal.SubscribeOptions{After: end.Position}), 1)
+		require.Equal(h.t, numbers(3, 4), ids(list))
+		require.Equal(h.t, end.Chain, list[0].Prev)
+		end = h.fill("s", next, 4, 5)
+		h.trim("s", end)
+		require.Empty(h.t, h.read("s", journal.Tip{}))
 	})
 
 	run("what stands before, between and behind stays", func(h *harness) {

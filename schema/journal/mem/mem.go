@@ -103,12 +103,13 @@ func (j *Journal) Append(ctx context.Context, tip journal.Tip, ev *event.Event) 
 		}
 		return old.tip, nil
 	}
-	if tip.Position != s.tip.Position {
-		return journal.Tip{}, fmt.Errorf("%w: session %s ends at %d, not %d", journal.ErrConflict, ev.Session, s.tip.Position, tip.Position)
+	if err := s.endsAt(tip); err != nil {
+		return journal.Tip{}, fmt.Errorf("%w: session %s", err, ev.Session)
 	}
 	if limit := j.options.MaxBytes; limit > 0 && j.bytes+len(body) > limit {
 		return journal.Tip{}, fmt.Errorf("%w: %d of %d bytes in use", journal.ErrFull, j.bytes, limit)
 	}
+	s.goOn(tip)
 	tip = j.add(ev.Session, body)
 	s.ids[ev.Id] = stored{event.Sum(body), tip}
 	return tip, nil
@@ -140,8 +141,8 @@ func (j *Journal) AppendAll(ctx context.Context, partition int, list []journal.C
 	defer j.mu.Unlock()
 	for _, c := range list {
 		s := j.session(c.Events[0].GetSession())
-		if c.Tip.Position != s.tip.Position {
-			return nil, fmt.Errorf("%w: session %s ends at %d, not %d", journal.ErrConflict, c.Events[0].GetSession(), s.tip.Position, c.Tip.Position)
+		if err := s.endsAt(c.Tip); err != nil {
+			return nil, fmt.Errorf("%w: session %s", err, c.Events[0].GetSession())
 		}
 		for _, ev := range c.Events {
 			if _, ok := s.ids[ev.GetId()]; ok {
@@ -154,12 +155,32 @@ func (j *Journal) AppendAll(ctx context.Context, partition int, list []journal.C
 	}
 	tips := make([]journal.Tip, len(list))
 	for i, c := range list {
+		j.sessions[c.Events[0].GetSession()].goOn(c.Tip)
 		for k, ev := range c.Events {
 			tips[i] = j.add(ev.GetSession(), bodies[i][k])
 			j.sessions[ev.GetSession()].ids[ev.GetId()] = stored{event.Sum(bodies[i][k]), tips[i]}
 		}
 	}
 	return tips, nil
+}
+
+// endsAt fails if the session does not end at a tip.
+func (s *session) endsAt(tip journal.Tip) error {
+	switch {
+	case tip.Position == s.tip.Position:
+		return nil
+	case len(s.positions) == 0:
+		return fmt.Errorf("%w: nothing is left", journal.ErrTrimmed)
+	default:
+		return fmt.Errorf("%w: it ends at %d, not %d", journal.ErrConflict, s.tip.Position, tip.Position)
+	}
+}
+
+// goOn lets a session of which nothing is left begin where a tip says.
+func (s *session) goOn(tip journal.Tip) {
+	if len(s.positions) == 0 {
+		s.base, s.tip = tip, tip
+	}
 }
 
 // AppendRaw puts bytes where an event should be, as a newer or broken producer
