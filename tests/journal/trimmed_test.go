@@ -7,11 +7,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
 	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/jet"
+	"turnlog.dev/schema/journal/journaltest"
 )
 
 // written appends n events to each of some sessions, one of each in turn.
@@ -153,4 +155,45 @@ func TestThoseWhoTrimAtTheSameTimeCountOnce(t *testing.T) {
 	raw, _, err := bucket.Get(t.Context(), "tl-default-s-00")
 	require.NoError(t, err)
 	require.Contains(t, string(raw), fmt.Sprintf(`"gone":%d,`, missing), "to the event: what is missing beyond that is damage")
+}
+
+// TestAFollowerWhoseConsumerIsLostGoesOnOverWhatWasTrimmed loses it, as a server
+// that starts again does, while the follower is behind what was trimmed.
+func TestAFollowerWhoseConsumerIsLostGoesOnOverWhatWasTrimmed(t *testing.T) {
+	s := serve(t, natsd.Config{})
+	log := open(t, s, config())
+	partition := journal.PartitionOf("a")
+	other := ""
+	for i := 0; other == ""; i++ {
+		if id := fmt.Sprint("b", i); journal.PartitionOf(id) == partition {
+			other = id
+		}
+	}
+	tips := written(t, log, 5, "a", other)
+	follower, err := log.Subscribe(t.Context(), partition, journal.SubscribeOptions{})
+	require.NoError(t, err)
+	defer follower.Close()
+	var got []string
+	fetch := func() {
+		list, err := journaltest.Fetch(t.Context(), follower, 1)
+		require.NoError(t, err)
+		for _, d := range list {
+			got = append(got, d.Session)
+		}
+	}
+	fetch()
+	require.NoError(t, log.Trim(t.Context(), map[string]journal.Tip{other: tips[other]}))
+	js, err := jetstream.New(raw(t, s))
+	require.NoError(t, err)
+	stream, err := js.Stream(t.Context(), "tl-default-s-00")
+	require.NoError(t, err)
+	for name := range stream.ConsumerNames(t.Context()).Name() {
+		require.NoError(t, stream.DeleteConsumer(t.Context(), name))
+	}
+	for len(got) < 5 {
+		fetch()
+	}
+	require.Equal(t, []string{"a", "a", "a", "a", "a"}, got)
+	_, err = log.Subscribe(t.Context(), partition, journal.SubscribeOptions{After: tips["a"].Position - 2})
+	require.ErrorIs(t, err, journal.ErrGap, "who begins there is told")
 }

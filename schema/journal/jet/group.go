@@ -36,10 +36,9 @@ func (s *subscription) attach(ctx context.Context) error {
 	return s.inspect(ctx)
 }
 
+// attachFollower makes a consumer. One that is made again passes over what has
+// been trimmed meanwhile, as the first one would have.
 func (s *subscription) attachFollower(ctx context.Context) error {
-	if err := s.notTrimmed(ctx, s.delivered); err != nil {
-		return err
-	}
 	made, err := s.stream.handle.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       s.delivered + 1,

@@ -109,11 +109,16 @@ func (l *Log) Subscribe(ctx context.Context, partition int, options journal.Subs
 		log: l, stream: l.stream(partition), partition: partition,
 		group: options.Group, after: options.After, remaining: options.Remaining,
 	}
+	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
+	var err error
 	if s.group == "" {
 		s.delivered = s.after
+		err = s.notTrimmed(ctx, s.after)
 	}
-	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
-	if err := s.attach(ctx); err != nil {
+	if err == nil {
+		err = s.attach(ctx)
+	}
+	if err != nil {
 		s.end()
 		return nil, fmt.Errorf("journal: subscribe to partition %02d: %w", partition, err)
 	}
@@ -346,9 +351,9 @@ func (s *subscription) status(m *nats.Msg, status string) error {
 	case "409": // the pull is full, or the server moves
 		s.large = s.pull.left == s.pull.asked // not even one message had room
 		s.pull.left = 0
-	default: // nobody is there to answer, ...
+	default: // nobody is there to answer: the server, or the consumer, is gone
 		s.pull.left = 0
-		return fmt.Errorf("pull: %s %s", status, reason)
+		return errors.Join(fmt.Errorf("pull: %s %s", status, reason), s.inspect(s.life))
 	}
 	return nil
 }
