@@ -98,6 +98,9 @@ func (l *logs) sameArchive(ctx context.Context, c *jet.Conn, store archive.Store
 	if errors.Is(err, jet.ErrNoLog) {
 		return nil // nothing was trimmed
 	}
+	if errors.Is(err, jet.ErrNoRoom) {
+		return fmt.Errorf("%w; remove a stream that is not needed any more (turnlog replay list, turnlog replay remove)", err)
+	}
 	if err != nil {
 		return err
 	}

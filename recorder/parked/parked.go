@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"turnlog.dev/recorder/deadletter"
+	"turnlog.dev/recorder/fold"
 	"turnlog.dev/recorder/registry"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
@@ -22,6 +23,8 @@ var (
 	// ErrUnreadable says that this program cannot read the session's log
 	// either, so that neither can its recorder.
 	ErrUnreadable = errors.New("parked: this program cannot read the session's log either; release the session with a newer one")
+	// ErrArchived says that the session has left the log.
+	ErrArchived = errors.New("parked: the session is in the archive, where none is that is parked")
 )
 
 // Event is an event for which a session is parked.
@@ -49,17 +52,31 @@ func List(ctx context.Context, sessions Registry, letters *deadletter.Box, run s
 				yield(Event{}, fmt.Errorf("parked: %w", err))
 				return
 			}
-			last := uint32(0)
-			for _, l := range all {
-				last = max(last, l.Round)
-			}
-			for _, l := range all {
-				if l.Round == last && !yield(Event{l, s.Run}, nil) {
+			for _, l := range current(all) {
+				if !yield(Event{l, s.Run}, nil) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// current are the letters of the last round, and those behind them that say that
+// the session is broken: who cannot read it does not know the round.
+func current(letters []deadletter.Letter) []deadletter.Letter {
+	last, end := uint32(0), 0
+	for i, l := range letters {
+		if l.Round >= last {
+			last, end = l.Round, i
+		}
+	}
+	var list []deadletter.Letter
+	for i, l := range letters {
+		if l.Round == last || i > end && l.Reason == fold.FaultBroken {
+			list = append(list, l)
+		}
+	}
+	return list
 }
 
 // pause is between two tries of an append whose outcome is unknown.
@@ -68,6 +85,9 @@ const pause = 100 * time.Millisecond
 // Release appends the order to fold a session again, should it be parked. at is
 // the caller's clock, detail says why, for people.
 func Release(ctx context.Context, turns journal.Journal, session, detail string, at time.Time) error {
+	if journal.IsRunSession(session) || !journal.ValidSession(session) {
+		return fmt.Errorf("%w: %q", ErrUnknown, session)
+	}
 	var tip journal.Tip
 	var last *event.Event
 	for {
@@ -94,6 +114,8 @@ func Release(ctx context.Context, turns journal.Journal, session, detail string,
 		}); {
 		case err == nil:
 			return nil
+		case errors.Is(err, journal.ErrTrimmed):
+			return fmt.Errorf("%w: %s", ErrArchived, session)
 		case !errors.Is(err, journal.ErrConflict) && !errors.Is(err, journal.ErrIdentity):
 			return fmt.Errorf("parked: release %s: %w", session, err)
 		}

@@ -23,7 +23,7 @@ func TestOnlyWhatTheLastRoundFailedForIsListed(t *testing.T) {
 	put := func(session, ev string, round uint32) {
 		require.NoError(t, box.Put(t.Context(), deadletter.Letter{Session: session, Event: ev, Round: round, Reason: "illegal"}))
 	}
-	for id, state := range map[string]registry.State{"a": registry.Parked, "b": registry.Parked, "healed": registry.Closed} {
+	for id, state := range map[string]registry.State{"a": registry.Parked, "b": registry.Parked, "c": registry.Parked, "healed": registry.Closed} {
 		require.NoError(t, rows.Put(t.Context(), registry.Session{ID: id, Run: "run-" + id, State: state}))
 	}
 	put("a", "e1", 0)
@@ -31,6 +31,13 @@ func TestOnlyWhatTheLastRoundFailedForIsListed(t *testing.T) {
 	put("a", "e2", 1)
 	put("b", "e3", 0)
 	put("healed", "e4", 0)
+	put("c", "e5", 0)
+	put("c", "e6", 1)
+	broken := func(session, ev string) {
+		require.NoError(t, box.Put(t.Context(), deadletter.Letter{Session: session, Event: ev, Reason: "broken"}))
+	}
+	broken("b", "e7")
+	broken("c", "e8") // by one that does not know the round
 	list := func(run string) (found []string) {
 		for e, err := range parked.List(t.Context(), rows, box, run) {
 			require.NoError(t, err)
@@ -39,8 +46,8 @@ func TestOnlyWhatTheLastRoundFailedForIsListed(t *testing.T) {
 		}
 		return found
 	}
-	require.ElementsMatch(t, []string{"a e1", "a e2", "b e3"}, list(""))
-	require.Equal(t, []string{"b e3"}, list("run-b"))
+	require.ElementsMatch(t, []string{"a e1", "a e2", "b e3", "b e7", "c e6", "c e8"}, list(""))
+	require.Equal(t, []string{"b e3", "b e7"}, list("run-b"))
 	require.Empty(t, list("run-healed"))
 }
 
@@ -109,8 +116,23 @@ func (r *racing) Append(ctx context.Context, tip journal.Tip, ev *event.Event) (
 func TestAnOrderThatCannotBeGivenSaysWhy(t *testing.T) {
 	turns, _ := logged(t)
 	require.ErrorIs(t, parked.Release(t.Context(), turns, "s2", "why", time.Now()), parked.ErrUnknown)
+	require.ErrorIs(t, parked.Release(t.Context(), turns, "no name", "why", time.Now()), parked.ErrUnknown)
+	run := journal.RunSession("run1")
+	_, err := turns.Append(t.Context(), journal.Tip{}, &event.Event{
+		Id: "open", Run: "run1", Session: run, Body: &event.Event_RunOpened{RunOpened: &event.RunOpened{}},
+	})
+	require.NoError(t, err)
+	require.ErrorIs(t, parked.Release(t.Context(), turns, run, "why", time.Now()), parked.ErrUnknown, "the log of a run is no session")
+	require.ErrorIs(t, parked.Release(t.Context(), gone{turns}, "s1", "why", time.Now()), parked.ErrArchived)
 	turns.AppendRaw("s1", []byte("no event"))
-	err := parked.Release(t.Context(), turns, "s1", "why", time.Now())
+	err = parked.Release(t.Context(), turns, "s1", "why", time.Now())
 	require.ErrorIs(t, err, parked.ErrUnreadable)
 	require.ErrorContains(t, err, "event 2")
+}
+
+// gone is a log that is read together with its archive, to which all went.
+type gone struct{ journal.Journal }
+
+func (gone) Append(context.Context, journal.Tip, *event.Event) (journal.Tip, error) {
+	return journal.Tip{}, journal.ErrTrimmed
 }

@@ -142,6 +142,12 @@ func (p *pass) session(id string) *session {
 	return s
 }
 
+// begin says that another batch comes.
+func (p *pass) begin() {
+	p.batches++
+	p.touched = p.touched[:0]
+}
+
 // touch says that the batch needs a session.
 func (p *pass) touch(s *session) {
 	if s.batch != p.batches {
@@ -151,8 +157,7 @@ func (p *pass) touch(s *session) {
 }
 
 func (p *pass) fold(ctx context.Context, batch []journal.Delivery) error {
-	p.batches++
-	p.touched = p.touched[:0]
+	p.begin()
 	p.stream = batch[0].Stream
 	for _, d := range batch {
 		if journal.IsRunSession(d.Session) {
@@ -241,11 +246,14 @@ type recordedPass struct {
 	// at is the last position of the turn stream whose update came.
 	at   uint64
 	tips map[string]journal.Tip
+	// over are sessions whose record goes on beyond the end: in a later round,
+	// perhaps, which begins with their first event again.
+	over map[string]bool
 }
 
 func newRecordedPass(ctx context.Context, p *pass, end uint64) *recordedPass {
 	next, stop := iter.Pull2(entries(ctx, p.r.o.Against, p.partition, 0, end))
-	return &recordedPass{p: p, next: next, stop: stop, tips: map[string]journal.Tip{}}
+	return &recordedPass{p: p, next: next, stop: stop, tips: map[string]journal.Tip{}, over: map[string]bool{}}
 }
 
 // follow takes in what is recorded of the entries up to a position of the turn
@@ -259,6 +267,9 @@ func (f *recordedPass) follow(position uint64) error {
 		for _, d := range batch {
 			f.take(d)
 		}
+		// It may say much before it comes to the position.
+		f.p.settle()
+		f.p.begin()
 	}
 	return nil
 }
@@ -287,7 +298,7 @@ func (f *recordedPass) take(d journal.Delivery) {
 	f.tips[d.Session] = d.Tip
 	u := d.Event.GetTrajectoryUpdate()
 	if in := u.GetInput(); in.GetStream() == p.stream {
-		if in.GetSequence() > p.end {
+		if f.over[d.Session] = f.over[d.Session] || in.GetSequence() > p.end; f.over[d.Session] {
 			return // recorded since the replay began
 		}
 		f.at = max(f.at, in.GetSequence())

@@ -228,6 +228,66 @@ func TestWhatIsRecordedWhileARangeIsReplayedIsNoDifference(t *testing.T) {
 	})
 }
 
+func TestARoundThatBeginsWhileARangeIsReplayedIsNoDifference(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sessiontest.New("s")
+		s.Commit(sessiontest.Step{ID: "a", New: []uint32{1}, Out: []uint32{2}})
+		s.Commit(sessiontest.Step{ID: "b", Parent: "nobody", New: []uint32{1}, Out: []uint32{2}}) // parks it
+		s.Close("completed")
+		end := uint64(len(s.Events))
+		s.Release()
+		turns, trajectories := live(t, fold.DefaultPolicy(), s)
+		report, err := replay.RunRange(t.Context(), early{turns, end}, replay.Range{}, replay.Options{
+			Policy: fold.DefaultPolicy(), Against: sips{trajectories},
+			Change: func(c replay.Change) { require.Fail(t, "nothing changed", "%+v", c) },
+		})
+		require.NoError(t, err)
+		require.EqualValues(t, 1, report.Sessions)
+		require.Zero(t, report.Changed)
+	})
+}
+
+func TestARecordedStreamMayStandInAnyOrderAndHoldOthersSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns, _, ids := mixed(t, 25, 7)
+		elsewhere, _, _ := mixed(t, 25, 100) // a log of the same sessions, with other events
+		for name, list := range map[string][]string{
+			"session by session": ids,
+			"the last first":     reversed(ids),
+			"some are missing":   ids[5:20],
+			"nothing":            nil,
+		} {
+			recorded := mem.New(mem.Options{})
+			_, err := replay.Run(t.Context(), turns, replay.These(list...), replay.Options{Policy: other(), Into: recorded, Lanes: 1})
+			require.NoError(t, err)
+			compareAll(t, name, turns, recorded, ids)
+		}
+		compareAll(t, "another log", turns, record(t, fold.DefaultPolicy(), elsewhere), ids)
+	})
+}
+
+func reversed(ids []string) []string {
+	list := slices.Clone(ids)
+	slices.Reverse(list)
+	return list
+}
+
+// compareAll compares a range in one pass with its sessions one by one.
+func compareAll(t *testing.T, name string, turns, recorded *mem.Journal, ids []string) {
+	t.Helper()
+	for _, cache := range []int{0, 1} {
+		o := replay.Options{Policy: fold.DefaultPolicy(), Against: sips{recorded}, CacheBytes: cache}
+		want := replayed(t, func(o replay.Options) (replay.Report, error) {
+			return replay.Run(t.Context(), turns, replay.Logged(t.Context(), turns, replay.Range{}), o)
+		}, o, ids)
+		require.Positive(t, want.report.Changed)
+		got := replayed(t, func(o replay.Options) (replay.Report, error) {
+			return replay.RunRange(t.Context(), sips{turns}, replay.Range{}, o)
+		}, o, ids)
+		require.Equal(t, want, got, "%s, cache of %d", name, cache)
+	}
+}
+
 func TestASessionThatWasReleasedIsFoldedAgainInItsPlace(t *testing.T) {
 	for _, cache := range []int{0, 1} {
 		synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package event_test
 
 import (
+	"bytes"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -149,4 +150,48 @@ func TestArraysThatDoNotBelongTogetherAreMalformed(t *testing.T) {
 		_, err := of(f).Tokens()
 		require.ErrorIs(t, err, event.ErrMalformed, name)
 	}
+}
+
+// FuzzTokens expands whatever stands in a log as a turn's spans: it is refused,
+// or every array has an element for each id, and says what the other form says.
+func FuzzTokens(f *testing.F) {
+	for seed := range uint64(20) {
+		old := randomArrays(rand.New(rand.NewPCG(seed, 4))).each()
+		now, err := old.Tokens()
+		require.NoError(f, err)
+		for _, t := range []*event.TurnSpans{old, now.TurnSpans} {
+			body, err := proto.Marshal(t)
+			require.NoError(f, err)
+			f.Add(body)
+		}
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		spans := new(event.TurnSpans)
+		if proto.Unmarshal(body, spans) != nil {
+			return
+		}
+		k, err := spans.Tokens()
+		if err != nil {
+			require.ErrorIs(t, err, event.ErrMalformed)
+			return
+		}
+		require.LessOrEqual(t, k.Len, len(body), "an id takes a byte")
+		require.LessOrEqual(t, k.Start, k.End)
+		require.LessOrEqual(t, k.End, k.Len)
+		require.LessOrEqual(t, k.Trainable(), k.End-k.Start)
+		a := arrays{
+			ids: k.AppendIDs(nil), spans: k.GetSpans(), mask: k.AppendMask(nil),
+			logprobs: k.AppendLogprobs(nil), versions: k.AppendVersions(nil),
+		}
+		if !k.HasLogprobs() {
+			a.logprobs = nil
+		}
+		again, err := a.each().Tokens()
+		require.NoError(t, err)
+		require.Equal(t, a.ids, again.AppendIDs(nil))
+		require.Equal(t, a.mask, again.AppendMask(nil))
+		require.Equal(t, a.versions, again.AppendVersions(nil))
+		require.True(t, bytes.Equal(k.GetSampledLogprobs(), again.GetSampledLogprobs()))
+		require.Equal(t, k.Trainable(), again.Trainable())
+	})
 }

@@ -52,12 +52,17 @@ func parkedCommand() *cobra.Command {
 			if len(chosen) == 0 {
 				chosen = slices.Sorted(maps.Keys(why(events)))
 			}
+			// One that cannot be released does not keep the others.
+			var released []string
+			var refused []error
 			for _, id := range chosen {
 				if err := p.release(cmd.Context(), id, *detail); err != nil {
-					return err
+					refused = append(refused, err)
+					continue
 				}
+				released = append(released, id)
 			}
-			return afterRelease(cmd.Context(), out, p, chosen, why(events), *wait)
+			return errors.Join(errors.Join(refused...), afterRelease(cmd.Context(), out, p, released, why(events), *wait))
 		}, cmd.ErrOrStderr())
 	})
 	cmd.Args = func(_ *cobra.Command, args []string) error {

@@ -45,6 +45,9 @@ func (c *Conn) OpenBucket(ctx context.Context, cfg BucketConfig) (*Bucket, error
 			Bucket: b.name, History: 1, Replicas: cfg.Replicas, MaxBytes: cfg.MaxBytes, Storage: jetstream.FileStorage,
 		})
 	}
+	if noRoom(err) {
+		return nil, fmt.Errorf("%w for bucket %s of %d bytes: %w", ErrNoRoom, b.name, cfg.MaxBytes, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("journal: bucket %s: %w", b.name, err)
 	}
