@@ -565,6 +565,10 @@ func (a *Archiver) finish(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		// Whoever published it may have died before it was there for good.
+		if err := put(ctx, a.deps.Archive.store, m); err != nil && !errors.Is(err, ErrExists) {
+			return err
+		}
 		if err := verify(ctx, a.deps.Archive.store, m); err != nil {
 			return err
 		}

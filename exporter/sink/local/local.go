@@ -84,7 +84,15 @@ func (s *Sink) put(ctx context.Context, key string, body io.Reader, size int64, 
 		return fmt.Errorf("sink/local: put %s: %w", key, err)
 	}
 	if err := publish(temp, path); err != nil {
-		return fmt.Errorf("sink/local: put %s: %w", key, errors.Join(err, os.Remove(temp)))
+		err = errors.Join(err, os.Remove(temp))
+		if errors.Is(err, sink.ErrExists) {
+			// Whoever put it may have died before it was there for good, and our
+			// caller goes on with it.
+			if serr := syncFolder(filepath.Dir(path)); serr != nil {
+				err = serr
+			}
+		}
+		return fmt.Errorf("sink/local: put %s: %w", key, err)
 	}
 	if err := syncFolder(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("sink/local: put %s: %w", key, err)
