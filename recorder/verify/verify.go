@@ -200,6 +200,7 @@ func (s *session) read(ctx context.Context, j journal.Journal, name string) ([]j
 // that each was asked for: by an event of the log, once, for a parked session.
 func (s *session) lastRound(out []journal.Entry) ([]journal.Entry, bool) {
 	begin, round, parked := 0, uint32(0), false
+	started, sealed := false, false // in any round so far; sealed well
 	orders := map[string]bool{}
 	for _, e := range s.events {
 		if e.Event.GetSessionReleased() != nil {
@@ -210,11 +211,16 @@ func (s *session) lastRound(out []journal.Entry) ([]journal.Entry, bool) {
 		u := e.Event.GetTrajectoryUpdate()
 		for _, o := range u.GetOutputs() {
 			parked = parked || o.GetFault() != nil
+			started = started || o.GetSessionStarted() != nil
+			sealed = sealed || o.GetSessionSealed() != nil && !parked
 			again := o.GetSessionRestarted()
 			if again == nil {
 				continue
 			}
 			round++
+			if again.GetStarted() != started || again.GetSealed() != sealed {
+				s.find(Once, "update %d says of the rounds before: started %t, sealed %t; they were %t, %t", i, again.GetStarted(), again.GetSealed(), started, sealed)
+			}
 			order := u.GetInput().GetEvent()
 			if !orders[order] || !parked || again.GetRound() != round {
 				s.find(Once, "update %d begins round %d after event %s, which is no release of a parked session", i, again.GetRound(), order)

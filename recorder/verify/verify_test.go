@@ -356,3 +356,45 @@ func TestAParkedSessionIsCountedAndHasNoRows(t *testing.T) {
 	require.Equal(t, uint64(1), r.Parked)
 	require.Empty(t, r.Findings)
 }
+
+// TestWhatARestartSaysOfEarlierRoundsIsChecked: exporters decide by it whether a
+// session has rows already.
+func TestWhatARestartSaysOfEarlierRoundsIsChecked(t *testing.T) {
+	s := example()
+	s.Commit(sessiontest.Step{ID: "late", New: []uint32{1}, Out: []uint32{2}}) // after the close
+	s.Release()
+	turns, _ := recorded(t, s, nil)
+	for name, edit := range map[string]func(*event.SessionRestarted){
+		"":                   func(*event.SessionRestarted) {},
+		"it was not started": func(r *event.SessionRestarted) { r.Started = !r.Started },
+		"it was not sealed":  func(r *event.SessionRestarted) { r.Sealed = !r.Sealed },
+		"another round":      func(r *event.SessionRestarted) { r.Round++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			right, edited := mem.New(mem.Options{}), mem.New(mem.Options{})
+			_, err := replay.Run(t.Context(), turns, replay.These(s.ID), replay.Options{Policy: fold.DefaultPolicy(), Into: right})
+			require.NoError(t, err)
+			var tip journal.Tip
+			for e, err := range right.ReadSession(t.Context(), s.ID, journal.Tip{}) {
+				require.NoError(t, err)
+				for _, o := range e.Event.GetTrajectoryUpdate().GetOutputs() {
+					if again := o.GetSessionRestarted(); again != nil {
+						require.True(t, again.GetStarted() && again.GetSealed())
+						edit(again)
+					}
+				}
+				tip, err = edited.Append(t.Context(), tip, e.Event)
+				require.NoError(t, err)
+			}
+			r, err := verify.Run(t.Context(), turns, edited, replay.These(s.ID), verify.Options{})
+			require.NoError(t, err)
+			if name == "" {
+				require.Empty(t, r.Findings)
+				require.Equal(t, uint64(1), r.Released)
+				return
+			}
+			require.NotEmpty(t, r.Findings)
+			require.Equal(t, verify.Once, r.Findings[0].Promise)
+		})
+	}
+}

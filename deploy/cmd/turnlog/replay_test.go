@@ -82,6 +82,16 @@ func TestAReplayOfAnotherFoldDoesNotMixWithTheFirst(t *testing.T) {
 	require.ErrorContains(t, err, "one of its own")
 }
 
+func TestASessionThatIsNamedIsInTheLog(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	_, err := turnlog(t, "demo", "--listen", "127.0.0.1:1", "--sessions", "1", "--data", data, "--logging.level", "error")
+	require.NoError(t, err)
+	for _, command := range []string{"replay", "verify"} {
+		_, err := turnlog(t, command, "--data", data, "--session", "nobody,nor-this", "--logging.level", "error")
+		require.ErrorContains(t, err, "--session: the log holds no event of nobody, nor-this")
+	}
+}
+
 func TestARangeIsNamedByRunSessionTimeOrPosition(t *testing.T) {
 	run := recordedDemo(t)
 	sessions := func(args ...string) string {

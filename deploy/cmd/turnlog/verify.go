@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,7 +43,7 @@ func selectSessions(cmd *cobra.Command) selection {
 // list returns the chosen sessions; nothing chosen is all that the log holds.
 func (s selection) list(cmd *cobra.Command, l stack.Logs) ([]string, error) {
 	if len(*s.sessions) > 0 {
-		return *s.sessions, nil
+		return *s.sessions, s.known(cmd, l)
 	}
 	r, err := s.bounds()
 	if err != nil {
@@ -60,6 +61,25 @@ func (s selection) list(cmd *cobra.Command, l stack.Logs) ([]string, error) {
 		ids = append(ids, id)
 	}
 	return ids, nil
+}
+
+// known fails if the log does not hold a session that is named.
+func (s selection) known(cmd *cobra.Command, l stack.Logs) error {
+	var missing []string
+	for _, id := range *s.sessions {
+		found := false
+		for _, err := range l.Turns.ReadSession(cmd.Context(), id, journal.Tip{}) {
+			_, found = err, true // one that cannot be read is there, too: whoever reads it says why
+			break
+		}
+		if !found {
+			missing = append(missing, id)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("--session: the log holds no event of %s", strings.Join(missing, ", "))
+	}
+	return nil
 }
 
 // all reports that no flag chooses.
@@ -118,9 +138,6 @@ func verifyCommand() *cobra.Command {
 			done()
 			if err != nil {
 				return err
-			}
-			if len(*sel.sessions) > 0 && report.Events == 0 {
-				return fmt.Errorf("verify: the log holds no event of %v", *sel.sessions)
 			}
 			var shards shardReport
 			if !*noShards {
