@@ -324,11 +324,11 @@ func newEngine(kind string, c config.Model, cfg wire.Config) (engine.Engine, err
 	case "sglang":
 		return sglang.New(sglang.Config{Config: cfg, Parser: parses, RoutedLayers: c.RoutedLayers, RoutedTopK: c.RoutedTopK})
 	case "vllm":
-		return vllm.New(vllm.Config{Config: cfg, Parser: parses})
+		return vllm.New(vllm.Config{Config: cfg, Model: c.Name, Parser: parses})
 	case "llamacpp":
 		return llamacpp.New(llamacpp.Config{Config: cfg})
 	case "openai":
-		return openai.New(openai.Config{Config: cfg})
+		return openai.New(openai.Config{Config: cfg, Model: c.Name})
 	}
 	return nil, fmt.Errorf("engine %q is none of %v", kind, config.Engines)
 }

@@ -59,6 +59,9 @@ func TestAnEngineThatCannotServeIsSaidAtTheStart(t *testing.T) {
 		"another tokenizer, llama.cpp": {
 			"engine: llamacpp", engine(func(c *mock.Config) { c.Tokenizer = familytest.Checkpoints()[0].Tokenizer() }), []string{"the engine has another tokenizer"},
 		},
+		"another model, by text": {
+			"engine: openai", engine(func(c *mock.Config) { c.Model = "qwen" }), []string{`the engine serves qwen, not the model "demo"; give the model that name, and aliases for what clients ask for`},
+		},
 		"a key is missing": {
 			"engine: vllm", engine(func(c *mock.Config) { c.APIKey = "secret" }), []string{"the engine does not take our key; set api_key_file of the model"},
 		},

@@ -313,27 +313,22 @@ func (e *Engine) Check(ctx context.Context, _ tokenizer.Tokenizer) (engine.Info,
 	for m := range rawjson.Elements(list) {
 		id, _ := rawjson.Get(m, "id")
 		names = append(names, rawjson.Text(id))
-		if length, ok := rawjson.Get(m, "max_model_len"); ok && (info.Model == "" || info.Model == rawjson.Text(id)) {
-			info.ContextLength, _ = wire.Int(length)
-		}
 		if info.Model == "" {
 			info.Model = rawjson.Text(id)
 		}
-	}
-	if e.cfg.Model != "" && len(names) > 0 && !contains(names, e.cfg.Model) {
-		return info, &engine.Error{Class: engine.Refused, Message: fmt.Sprintf(
-			"the engine serves %s, not the model %q; set the pool's model to one of them", strings.Join(names, ", "), e.cfg.Model)}
-	}
-	return info, e.probe(ctx, info.Model)
-}
-
-func contains(names []string, name string) bool {
-	for _, n := range names {
-		if n == name {
-			return true
+		// One that takes any name means its first.
+		if len(names) == 1 || info.Model == rawjson.Text(id) {
+			length, _ := rawjson.Get(m, "max_model_len")
+			info.ContextLength, _ = wire.Int(length)
 		}
 	}
-	return false
+	err = e.probe(ctx, info.Model)
+	// Many servers take any name, whatever they list.
+	if engine.ClassOf(err) == engine.Refused && len(names) > 0 && !slices.Contains(names, info.Model) {
+		return info, &engine.Error{Class: engine.Refused, Err: err, Message: fmt.Sprintf(
+			"the engine serves %s, not the model %q; give the model that name, and aliases for what clients ask for", strings.Join(names, ", "), info.Model)}
+	}
+	return info, err
 }
 
 // probe finds the most that the server lets itself be asked for.

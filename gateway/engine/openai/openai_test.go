@@ -1,6 +1,7 @@
 package openai_test
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -94,6 +95,34 @@ func TestIDsAndLogprobsAreKeptWhereTheServerReturnsAllOfThem(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, g.ids, "the server counts more than it lists")
 	require.NotEmpty(t, g.text.String())
+}
+
+func TestAModelThatTheServerDoesNotTakeIsRefusedWithTheOnesThatItLists(t *testing.T) {
+	m, err := mock.New(mock.Config{Tokenizer: demo.Tokenizer(), Model: "present"})
+	require.NoError(t, err)
+	anyName := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		body = bytes.Replace(body, []byte(`"model":"absent"`), []byte(`"model":"present"`), 1)
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		m.ServeHTTP(w, r)
+	})
+	for model, server := range map[string]http.Handler{"present": m, "absent": anyName} {
+		srv := httptest.NewServer(server)
+		defer srv.Close()
+		e, err := openai.New(openai.Config{Config: wire.Config{URL: srv.URL}, Model: model})
+		require.NoError(t, err)
+		info, err := e.Check(t.Context(), demo.Tokenizer())
+		require.NoError(t, err, model)
+		require.Equal(t, engine.Info{Kind: "openai", Model: model, ContextLength: 1 << 17, TextOnly: true}, info)
+	}
+	srv := httptest.NewServer(m)
+	defer srv.Close()
+	e, err := openai.New(openai.Config{Config: wire.Config{URL: srv.URL}, Model: "absent"})
+	require.NoError(t, err)
+	_, err = e.Check(t.Context(), demo.Tokenizer())
+	require.Equal(t, engine.Refused, engine.ClassOf(err))
+	require.ErrorContains(t, err, `the engine serves present, not the model "absent"; give the model that name`)
 }
 
 func TestAServerThatKnowsNoExtrasIsAskedForNone(t *testing.T) {

@@ -2,10 +2,8 @@ package vllm
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"turnlog.dev/gateway/engine"
@@ -55,25 +53,19 @@ func (e *Engine) Check(ctx context.Context, tok tokenizer.Tokenizer) (engine.Inf
 	return info, err
 }
 
-// choose finds the configured model among the served ones.
+// choose finds the model among the served ones.
 func (e *Engine) choose(models []byte, info *engine.Info) error {
 	list, _ := rawjson.Get(models, "data")
-	var names []string
 	for m := range rawjson.Elements(list) {
 		id, _ := rawjson.Get(m, "id")
-		name := rawjson.Text(id)
-		names = append(names, name)
-		if e.cfg.Model != "" && name != e.cfg.Model || info.Model != "" {
-			continue
-		}
-		info.Model = name
-		if length, ok := rawjson.Get(m, "max_model_len"); ok {
+		if name := rawjson.Text(id); info.Model == "" || name == e.cfg.Model {
+			info.Model = name
+			length, _ := rawjson.Get(m, "max_model_len")
 			info.ContextLength, _ = wire.Int(length)
 		}
 	}
 	if info.Model == "" {
-		return &engine.Error{Class: engine.Refused, Message: fmt.Sprintf(
-			"the engine serves %s, not the model %q; set the pool's model to one of them", strings.Join(names, ", "), e.cfg.Model)}
+		return &engine.Error{Class: engine.Refused, Message: "the engine lists no model at /v1/models; is it vLLM, and has it loaded one?"}
 	}
 	e.model.Store(&info.Model)
 	return nil

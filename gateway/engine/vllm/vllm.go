@@ -27,7 +27,9 @@ import (
 // Config says where the server is.
 type Config struct {
 	wire.Config
-	// Model is the served name; empty asks the server for its first one.
+	// Model is what the gateway calls the model. The server is asked for it where
+	// it lists it, as it does adapters beside the model that they belong to, and
+	// for its first one otherwise.
 	Model string
 	// Parser has the server parse its answers: render, generate and derender
 	// instead of /v1/completions, the answer whole, and Report.Message.
@@ -57,7 +59,7 @@ func New(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{cfg: cfg, wire: c}
-	e.model.Store(&cfg.Model)
+	e.model.Store(new(string))
 	e.aborts.Store(true)
 	return e, nil
 }

@@ -135,17 +135,33 @@ func TestTheLogprobModeIsFoundOut(t *testing.T) {
 	}
 }
 
-func TestAModelThatIsNotServedIsRefusedWithTheOnesThatAre(t *testing.T) {
-	m, err := mock.New(mock.Config{Tokenizer: demo.Tokenizer(), Model: "present"})
-	require.NoError(t, err)
-	srv := httptest.NewServer(m)
-	defer srv.Close()
-	e, err := vllm.New(vllm.Config{Config: wire.Config{URL: srv.URL}, Model: "absent"})
-	require.NoError(t, err)
-	_, err = e.Check(t.Context(), demo.Tokenizer())
-	require.Equal(t, engine.Refused, engine.ClassOf(err))
-	require.ErrorContains(t, err, "present")
-	require.ErrorContains(t, err, "absent")
+// An adapter has weights of its own: the model beside it must not answer instead.
+func TestTheServerIsAskedForTheModelsNameWhereItListsIt(t *testing.T) {
+	for listed, want := range map[string]string{
+		`{"id":"base"},{"id":"adapter","max_model_len":77}`: "adapter",
+		`{"id":"base"},{"id":"another"}`:                     "base",
+		``:                                                   "",
+	} {
+		m, err := mock.New(mock.Config{Tokenizer: demo.Tokenizer(), Model: want})
+		require.NoError(t, err)
+		mux := http.NewServeMux()
+		mux.Handle("/", m)
+		mux.HandleFunc("/v1/models", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"data":[`+listed+`]}`) })
+		srv := httptest.NewServer(mux)
+		defer srv.Close()
+		e, err := vllm.New(vllm.Config{Config: wire.Config{URL: srv.URL}, Model: "adapter"})
+		require.NoError(t, err)
+		info, err := e.Check(t.Context(), demo.Tokenizer())
+		if want == "" {
+			require.Equal(t, engine.Refused, engine.ClassOf(err))
+			require.ErrorContains(t, err, "the engine lists no model")
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, want, info.Model)
+		_, err = e.Generate(t.Context(), chat("x"), func(engine.Chunk) error { return nil })
+		require.NoError(t, err, "the mock knows no other name")
+	}
 }
 
 // npyFile is what numpy.save writes.
