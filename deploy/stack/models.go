@@ -93,7 +93,7 @@ func (s *Stack) model(ctx context.Context, e *engines) error {
 		return err
 	}
 	p, err := pool.New(pool.Config{
-		Name: c.Name, Policy: pool.Policy(c.Policy), Concurrency: c.Concurrency, Tokenizer: out.Tokenizer, Logger: s.opt.Log,
+		Name: c.Name, Policy: pool.Policy(c.Policy), Concurrency: c.Concurrency, Tokenizer: out.Tokenizer, Check: true, Logger: s.opt.Log,
 	})
 	if err != nil {
 		return err

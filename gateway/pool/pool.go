@@ -60,7 +60,10 @@ type Config struct {
 	// Tokenizer, where set, is compared with every replica's before it is used,
 	// at the start and after it was unreachable.
 	Tokenizer tokenizer.Tokenizer
-	Logger    *slog.Logger
+	// Check has replicas asked what they are before they are used without a
+	// Tokenizer, too: one that takes text is compared with none.
+	Check  bool
+	Logger *slog.Logger
 }
 
 // Validate reports all faults of cfg at once.

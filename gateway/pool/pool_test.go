@@ -607,6 +607,20 @@ func TestAReplicaIsCheckedBeforeItsFirstRequestAndAfterItWasUnreachable(t *testi
 	})
 }
 
+func TestAReplicaThatTakesTextIsCheckedWhereThatIsAskedFor(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		p, fakes := newPool(t, Config{Check: asked}, 1)
+		checks := 0
+		fakes[0].check = func() (engine.Info, error) { checks++; return engine.Info{Kind: "openai", TextOnly: true}, nil }
+		info, err := p.Check(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, asked, info.TextOnly)
+		_, err = ask(t, p, "s")
+		require.NoError(t, err)
+		require.Equal(t, map[bool]int{true: 1}[asked], checks)
+	}
+}
+
 func TestAReplicaWithAnotherTokenizerIsNeverUsed(t *testing.T) {
 	p, fakes := newPool(t, Config{Tokenizer: anyTokenizer{}, Policy: RoundRobin}, 2)
 	fakes[0].check = func() (engine.Info, error) {

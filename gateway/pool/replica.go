@@ -71,7 +71,7 @@ func (p *Pool) outcome(r *replica, err error) (rested bool) {
 		return p.letRest(r, now, wasTrial, err)
 	case engine.Failed, engine.Broken:
 		r.failures++
-		unchecked := p.cfg.Tokenizer != nil && r.info == nil
+		unchecked := p.checks() && r.info == nil
 		if r.failures >= p.cfg.FailuresToRest || wasTrial || unchecked {
 			return p.letRest(r, now, wasTrial, err)
 		}
@@ -122,7 +122,7 @@ func (p *Pool) healed(r *replica) {
 // verify checks a replica before it is used for the first time and after it
 // was unreachable. Requests that come meanwhile wait for the same check.
 func (p *Pool) verify(ctx context.Context, r *replica) error {
-	if p.cfg.Tokenizer == nil {
+	if !p.checks() {
 		return nil
 	}
 	select {
@@ -157,6 +157,8 @@ func (p *Pool) verify(ctx context.Context, r *replica) error {
 	r.info = &info
 	return nil
 }
+
+func (p *Pool) checks() bool { return p.cfg.Check || p.cfg.Tokenizer != nil }
 
 func (p *Pool) kindOf(r *replica) string {
 	p.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +19,8 @@ import (
 	"turnlog.dev/exporter"
 	"turnlog.dev/exporter/rows"
 	"turnlog.dev/exporter/sink/local"
+	"turnlog.dev/gateway/engine/mock"
+	demofiles "turnlog.dev/tokenizer/demo"
 )
 
 // TestEveryWireEndsInARow drives the demo's agent through each kind of engine
@@ -29,11 +32,19 @@ func TestEveryWireEndsInARow(t *testing.T) {
 		{"llamacpp", `engine: llamacpp, files: demo`, "C"}, // it reports no weight version
 		{"sglang parses", `engine: sglang, parser: engine, files: demo`, "A"},
 		{"vllm parses", `engine: vllm, parser: engine, files: demo`, "A"},
-		{"openai", `engine: openai, files: demo`, "D"},
+		{"openai", `engine: openai, files: demo`, "D"}, // it took text, and says what it sampled
+		{textOnly, `engine: openai, files: demo`, "D"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			_, engine := start(t, engineReady, nil, "engine", "mock", "--listen", "127.0.0.1:0")
+			if c.name == textOnly {
+				m, err := mock.New(mock.Config{Tokenizer: demofiles.Tokenizer(), Model: "demo", Strict: true})
+				require.NoError(t, err)
+				srv := httptest.NewServer(m)
+				t.Cleanup(srv.Close)
+				engine = srv.URL
+			}
 			p, url := start(t, gatewayReady, nil, "up", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0",
 				"--exporter.flush", "200ms", "--exporter.grades", "[A,B,C,D]", "--logging.level", "warn",
 				"--models", fmt.Sprintf(`[{name: demo, %s, backends: [%q], aliases: ["*"]}]`, c.model, engine))
@@ -45,7 +56,7 @@ func TestEveryWireEndsInARow(t *testing.T) {
 			for _, s := range sessions {
 				require.Positive(t, s.Calls, "the agent was given tool calls")
 			}
-			if c.grade == "D" {
+			if c.name == textOnly {
 				requireNothingTrained(t, url, key, sessions[0].ID)
 				return
 			}
@@ -70,7 +81,10 @@ func TestEveryWireEndsInARow(t *testing.T) {
 	}
 }
 
-// requireNothingTrained looks at a session whose engine took text: its
+// textOnly is a server of OpenAI's protocol that returns neither ids nor logprobs.
+const textOnly = "openai, text alone"
+
+// requireNothingTrained looks at a session whose engine gave text alone: its
 // trajectory is there, tokenized afterwards, and trains nothing, since nobody
 // knows which ids were sampled. So it has no row.
 func requireNothingTrained(t *testing.T, url, key, session string) {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -62,6 +64,9 @@ func TestAnEngineThatCannotServeIsSaidAtTheStart(t *testing.T) {
 		"another model, by text": {
 			"engine: openai", engine(func(c *mock.Config) { c.Model = "qwen" }), []string{`the engine serves qwen, not the model "demo"; give the model that name, and aliases for what clients ask for`},
 		},
+		"a key is missing, by text": {
+			"engine: openai", engine(func(c *mock.Config) { c.APIKey = "secret" }), []string{"the engine does not take our key; set api_key_file of the model"},
+		},
 		"a key is missing": {
 			"engine: vllm", engine(func(c *mock.Config) { c.APIKey = "secret" }), []string{"the engine does not take our key; set api_key_file of the model"},
 		},
@@ -70,7 +75,9 @@ func TestAnEngineThatCannotServeIsSaidAtTheStart(t *testing.T) {
 			srv := httptest.NewServer(c.engine)
 			t.Cleanup(srv.Close)
 			data := filepath.Join(t.TempDir(), "data")
-			out, err := exec.CommandContext(t.Context(), binary, "up", "--data", data, "--listen", "127.0.0.1:0", "--logging.level", "warn",
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // what serves does not end
+			defer cancel()
+			out, err := exec.CommandContext(ctx, binary, "up", "--data", data, "--listen", "127.0.0.1:0", "--logging.level", "warn",
 				"--models", fmt.Sprintf(`[{name: demo, files: demo, %s, backends: [%q]}]`, c.model, srv.URL)).CombinedOutput()
 			require.Error(t, err)
 			lines := strings.Split(strings.TrimSpace(string(out)), "\n")

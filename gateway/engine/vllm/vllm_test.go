@@ -139,8 +139,8 @@ func TestTheLogprobModeIsFoundOut(t *testing.T) {
 func TestTheServerIsAskedForTheModelsNameWhereItListsIt(t *testing.T) {
 	for listed, want := range map[string]string{
 		`{"id":"base"},{"id":"adapter","max_model_len":77}`: "adapter",
-		`{"id":"base"},{"id":"another"}`:                     "base",
-		``:                                                   "",
+		`{"id":"base"},{"id":"another"}`:                    "base",
+		``:                                                  "",
 	} {
 		m, err := mock.New(mock.Config{Tokenizer: demo.Tokenizer(), Model: want})
 		require.NoError(t, err)
