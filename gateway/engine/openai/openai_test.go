@@ -101,8 +101,7 @@ func TestAModelThatTheServerDoesNotTakeIsRefusedWithTheOnesThatItLists(t *testin
 	m, err := mock.New(mock.Config{Tokenizer: demo.Tokenizer(), Model: "present"})
 	require.NoError(t, err)
 	anyName := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		require.NoError(t, err)
+		body, _ := io.ReadAll(r.Body)
 		body = bytes.Replace(body, []byte(`"model":"absent"`), []byte(`"model":"present"`), 1)
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		m.ServeHTTP(w, r)
