@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,4 +41,18 @@ func TestALogAtWorkIsIntact(t *testing.T) {
 	}
 	cancel()
 	require.NoError(t, <-done)
+}
+
+// A follower that was told to begin after an entry that is not there, such as an
+// exporter whose shards are older than the log, has seen nothing that is missing.
+func TestAFollowerThatBeginsBehindTheEndIsNoDamage(t *testing.T) {
+	log := open(t, serve(t, natsd.Config{}), config())
+	sub, err := log.Subscribe(t.Context(), journal.PartitionOf("s"), journal.SubscribeOptions{After: 7})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err = sub.Fetch(ctx, 1)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, log.Intact(t.Context()))
+	require.NoError(t, sub.Close())
 }

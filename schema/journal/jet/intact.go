@@ -22,7 +22,9 @@ func (l *Log) Intact(ctx context.Context) error {
 		seen, follower := uint64(0), ""
 		consumers := s.handle.ListConsumers(ctx)
 		for c := range consumers.Info() {
-			if c.Delivered.Stream > seen {
+			// Who begins behind the end, after an older log's last entry, has
+			// seen nothing there.
+			if c.Delivered.Consumer > 0 && c.Delivered.Stream > seen {
 				seen, follower = c.Delivered.Stream, c.Name
 			}
 		}
