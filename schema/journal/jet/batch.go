@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -31,8 +32,9 @@ const (
 	batchRoom   = 16 << 20
 )
 
-// AppendAll implements journal.Batcher. It tries once: what an unknown outcome
-// has left is found by appending the events one by one.
+// AppendAll implements journal.Batcher. What an unknown outcome has left is found
+// by appending the events one by one; only a batch that reached no server is tried
+// again, for a moment: a stream that is new to a cluster, or between two leaders.
 //
 // Each session's first event has the fence. The server takes none on the
 // others: that the session goes on with them follows from all being stored
@@ -70,6 +72,14 @@ func (l *Log) appendAll(ctx context.Context, partition int, list []journal.Conti
 	}
 	defer stream.inFlight.Release(size)
 	last, err := l.commit(ctx, messages)
+	for wait := firstWait; errors.Is(err, nats.ErrNoResponders) && wait < lastWait; wait *= 2 {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		last, err = l.commit(ctx, messages)
+	}
 	if err != nil {
 		return nil, err
 	}
