@@ -9,6 +9,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -16,6 +17,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -44,8 +47,8 @@ type Keys struct {
 // Log says where the log is and what an acknowledgement means.
 type Log struct {
 	Durability string `yaml:"durability" help:"what acknowledged means: dev, single or cluster"`
-	// URL of a NATS server; empty embeds one.
-	URL         string `yaml:"url" help:"NATS server to use; empty starts an embedded one"`
+	// URL of a NATS server, or of several with commas between them.
+	URL         string `yaml:"url" help:"NATS servers to use, with commas between them; empty starts an embedded one"`
 	Credentials string `yaml:"credentials" help:"NATS credentials file"`
 	// Monitor are the monitoring addresses of the servers at URL.
 	Monitor []string `yaml:"monitor" help:"monitoring addresses of the NATS servers, such as http://node1:8222"`
@@ -182,7 +185,7 @@ type S3 struct {
 	Prefix    string `yaml:"prefix" help:"comes before every key"`
 	Region    string `yaml:"region" help:"region"`
 	PathStyle bool   `yaml:"path_style" help:"put the bucket into the path"`
-	Insecure  bool   `yaml:"insecure" help:"plain HTTP"`
+	Insecure  bool   `yaml:"insecure" help:"plain HTTP instead of HTTPS"`
 }
 
 // Logging says how the program talks to people.
@@ -219,10 +222,14 @@ func Default() Config {
 }
 
 // AdminFile is the file of the admin keys.
-func (c Config) AdminFile() string { return or(c.Keys.AdminFile, filepath.Join(c.Data, "admin.key")) }
+func (c Config) AdminFile() string {
+	return cmp.Or(c.Keys.AdminFile, filepath.Join(c.Data, "admin.key"))
+}
 
 // SeedFile is the file of the session keys' secret.
-func (c Config) SeedFile() string { return or(c.Keys.SeedFile, filepath.Join(c.Data, "session.seed")) }
+func (c Config) SeedFile() string {
+	return cmp.Or(c.Keys.SeedFile, filepath.Join(c.Data, "session.seed"))
+}
 
 // Shards is the folder of the shards. Those of another trajectory stream than
 // the recorder's are in one of their own.
@@ -231,14 +238,20 @@ func (c Config) Shards() string {
 	if c.Log.Trajectories != "" {
 		folder += "-" + c.Log.Trajectories
 	}
-	return or(c.Exporter.Dir, filepath.Join(c.Data, folder))
+	return cmp.Or(c.Exporter.Dir, filepath.Join(c.Data, folder))
 }
 
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
+// Servers is URL to be shown: without passwords.
+func (l Log) Servers() string {
+	urls := strings.Split(l.URL, ",")
+	for i, text := range urls {
+		if u, err := url.Parse(strings.TrimSpace(text)); err == nil && u.User != nil {
+			urls[i] = u.Redacted()
+		} else if at := strings.LastIndexByte(text, '@'); at >= 0 {
+			urls[i] = "xxxxx" + text[at:] // whatever stands before it
+		}
 	}
-	return s
+	return strings.Join(urls, ",")
 }
 
 var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -252,8 +265,8 @@ func (c Config) Validate() error {
 		}
 	}
 	check(c.Data != "", "data", "a folder is needed")
-	_, _, err := net.SplitHostPort(c.Listen)
-	check(err == nil, "listen", "%q is not HOST:PORT", c.Listen)
+	check(isAddress(c.Listen), "listen", "%q is not HOST:PORT", c.Listen)
+	check(c.Log.Listen == "" || isAddress(c.Log.Listen), "log.listen", "%q is not HOST:PORT", c.Log.Listen)
 	check(slices.Contains([]string{"dev", "single", "cluster"}, c.Log.Durability), "log.durability",
 		"%q is none of dev, single, cluster", c.Log.Durability)
 	check(c.Log.Durability != "cluster" || c.Log.URL != "", "log.url", "durability cluster needs the URLs of three NATS servers")
@@ -296,9 +309,20 @@ func (c Config) Validate() error {
 		check(m.ContextLength >= 0, key+".context_length", "must not be negative")
 	}
 	check(c.Exporter.S3.Endpoint == "" || c.Exporter.S3.Bucket != "", "exporter.s3.bucket", "is missing")
+	check(!strings.Contains(c.Exporter.S3.Endpoint, "://"), "exporter.s3.endpoint",
+		"%q is not HOST or HOST:PORT; exporter.s3.insecure says plain HTTP", c.Exporter.S3.Endpoint)
 	check(slices.Contains([]string{"debug", "info", "warn", "error"}, c.Logging.Level), "logging.level", "%q is none of debug, info, warn, error", c.Logging.Level)
 	check(slices.Contains([]string{"", "text", "json"}, c.Logging.Format), "logging.format", "%q is neither text nor json", c.Logging.Format)
 	return errors.Join(faults...)
+}
+
+func isAddress(s string) bool {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
 }
 
 // Engines are the wires that a model's backends may speak.

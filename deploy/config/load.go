@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -43,21 +43,18 @@ func Load(src Source) (Config, error) {
 		}
 	}
 	var faults []error
-	known := map[string]leaf{}
-	for _, l := range leaves(reflect.ValueOf(&c).Elem(), "") {
-		known[l.env()] = l
-	}
+	known := leaves(reflect.ValueOf(&c).Elem(), "")
 	for _, kv := range src.Env {
 		name, value, _ := strings.Cut(kv, "=")
 		if !strings.HasPrefix(name, EnvPrefix) || slices.Contains(otherEnv, name) {
 			continue
 		}
-		l, ok := known[name]
-		if !ok {
-			faults = append(faults, fmt.Errorf("config: %s: no such key", name))
+		i := slices.IndexFunc(known, func(l leaf) bool { return l.env() == name })
+		if i < 0 {
+			faults = append(faults, fmt.Errorf("config: %s: no such key; turnlog up --print-config shows them all", name))
 			continue
 		}
-		if err := l.set(value); err != nil {
+		if err := known[i].set(value); err != nil {
 			faults = append(faults, fmt.Errorf("config: %s: %w", name, err))
 		}
 	}
@@ -80,17 +77,30 @@ var otherEnv = []string{"TURNLOG_CONFIG", "TURNLOG_CACHE", "TURNLOG_FAULT"}
 func AddFlags(flags *pflag.FlagSet) {
 	c := Default()
 	for _, l := range leaves(reflect.ValueOf(&c).Elem(), "") {
-		flags.String(l.flag(), "", l.help)
-		flags.Lookup(l.flag()).DefValue = l.text()
+		f := flags.VarPF(&said{kind: l.kind()}, l.flag(), "", l.help)
+		f.DefValue = l.text()
+		if f.Value.Type() == "bool" {
+			f.NoOptDefVal = "true" // --key is as good as --key=true
+		}
 	}
 }
+
+// said is the text of a flag. Load reads it, with the names of keys at hand.
+type said struct{ text, kind string }
+
+func (s *said) String() string { return s.text }
+
+func (s *said) Set(text string) error {
+	s.text = text
+	return nil
+}
+
+func (s *said) Type() string { return s.kind }
 
 // YAML returns the configuration as a file that Load reads; a password in an
 // address is not shown.
 func (c Config) YAML() ([]byte, error) {
-	if u, err := url.Parse(c.Log.URL); err == nil && c.Log.URL != "" {
-		c.Log.URL = u.Redacted()
-	}
+	c.Log.URL = c.Log.Servers()
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
@@ -108,12 +118,59 @@ func strict(raw []byte, into any) error {
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		return err
+		return plain(err)
 	}
 	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return errors.New("more than one document")
 	}
 	return nil
+}
+
+var (
+	unknownField = regexp.MustCompile(`^(line \d+): field (\S+) not found in type .*$`)
+	wrongType    = regexp.MustCompile("(?s)^(line \\d+): cannot unmarshal !!\\w+ (?:`(.*)` )?into (\\S+)$")
+)
+
+// plain says what the YAML decoder found, without the names of Go's types.
+func plain(err error) error {
+	var found *yaml.TypeError
+	if !errors.As(err, &found) {
+		return err
+	}
+	var faults []error
+	for _, text := range found.Errors {
+		if m := unknownField.FindStringSubmatch(text); m != nil {
+			text = fmt.Sprintf("%s: no such key: %s", m[1], m[2])
+		} else if m := wrongType.FindStringSubmatch(text); m != nil {
+			text = m[1] + ": this"
+			if m[2] != "" {
+				text = fmt.Sprintf("%s: %q", m[1], m[2])
+			}
+			text += " is not " + described(m[3])
+		}
+		faults = append(faults, errors.New(text))
+	}
+	return errors.Join(faults...)
+}
+
+// described is a type as an operator knows it.
+func described(goType string) string {
+	switch strings.TrimPrefix(goType, "*") {
+	case "time.Duration":
+		return "a duration, such as 30s or 5m"
+	case "int", "int64":
+		return "a whole number"
+	case "float64":
+		return "a number"
+	case "bool":
+		return "true or false"
+	case "string":
+		return "a text"
+	}
+	if strings.HasPrefix(goType, "[]") {
+		return "a list"
+	}
+	return "a group of keys"
 }
 
 // leaf is one key of the configuration.
@@ -139,20 +196,41 @@ func (l leaf) set(text string) error {
 		*list = strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
 		return nil
 	}
-	if d, ok := l.value.Addr().Interface().(*time.Duration); ok {
-		parsed, err := time.ParseDuration(text)
-		if err != nil {
-			return fmt.Errorf("%q is no duration, such as 30s or 5m", text)
-		}
-		*d = parsed
-		return nil
-	}
 	fresh := reflect.New(l.value.Type())
 	if err := strict([]byte(text), fresh.Interface()); err != nil {
-		return fmt.Errorf("%q: %w", text, err)
+		if l.value.Kind() != reflect.Slice { // one value, so that its line says nothing
+			err = fmt.Errorf("%q is not %s", text, described(l.value.Type().String()))
+		}
+		return err
 	}
 	l.value.Set(fresh.Elem())
 	return nil
+}
+
+// kind is what the value is called in help.
+func (l leaf) kind() string {
+	switch v := l.value.Addr().Interface().(type) {
+	case *time.Duration:
+		return "duration"
+	case *[]string:
+		return "list"
+	default:
+		t := reflect.TypeOf(v).Elem()
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		switch t.Kind() {
+		case reflect.Bool:
+			return "bool"
+		case reflect.Int, reflect.Int64:
+			return "int"
+		case reflect.Float64:
+			return "float"
+		case reflect.Slice:
+			return "yaml"
+		}
+		return "string"
+	}
 }
 
 // text is the value as help shows it.

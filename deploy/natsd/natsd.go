@@ -89,7 +89,7 @@ func (s *Server) run(ctx context.Context) error {
 	s.server = srv
 	close(s.ready)
 	s.mu.Unlock()
-	s.logger.InfoContext(ctx, "log server ready", "mode", string(s.cfg.Mode), "listen", s.cfg.Listen)
+	s.logger.DebugContext(ctx, "log server ready", "mode", string(s.cfg.Mode), "listen", s.cfg.Listen)
 
 	select {
 	case <-ctx.Done():

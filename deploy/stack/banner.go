@@ -14,7 +14,7 @@ func (s *Stack) banner(l *logs) {
 		line("  gateway    http://%s", s.addr)
 		line("  admin key  %s", s.cfg.AdminFile())
 	}
-	where := s.cfg.Log.URL
+	where := s.cfg.Log.Servers()
 	if l.embedded {
 		where = fmt.Sprintf("%s/log, room for %s", s.cfg.Data, size(l.room.streams))
 	}

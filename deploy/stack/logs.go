@@ -69,7 +69,11 @@ func (s *Stack) openLogs(ctx context.Context, g *group, how access) (*logs, erro
 	l.dial = func(name string) (*jet.Conn, error) {
 		opt := opt
 		opt.Name = "turnlog " + name
-		return conns.dial(opt)
+		conn, err := conns.dial(opt)
+		if err != nil && !l.embedded {
+			err = fmt.Errorf("log.url: %s: %w: is a NATS server running there, and does it take log.credentials?", s.cfg.Log.Servers(), err)
+		}
+		return conn, err
 	}
 	return l, g.start(ctx, part{name: "log connections", run: conns.run})
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -16,13 +16,15 @@ import (
 	"turnlog.dev/deploy/demo"
 	"turnlog.dev/deploy/stack"
 	"turnlog.dev/exporter"
-	"turnlog.dev/exporter/parquet"
 	"turnlog.dev/exporter/rows"
-	"turnlog.dev/exporter/sink/local"
+	"turnlog.dev/exporter/sink"
 )
 
-// demoTimeout bounds the whole demo.
-const demoTimeout = 2 * time.Minute
+// demoTimeout bounds the whole demo, demoRun is the run of its sessions.
+const (
+	demoTimeout = 2 * time.Minute
+	demoRun     = "demo"
+)
 
 // demoCommand drives a gateway with the bundled agent and shows the rows that
 // come of it. It uses the stack that runs, or starts one for itself.
@@ -89,7 +91,7 @@ func runDemo(ctx context.Context, cfg config.Config, url string, n int, out io.W
 	group := "demo-" + time.Now().UTC().Format("20060102-150405.000")
 	group = group[:len(group)-4] + group[len(group)-3:] // no dot in a name
 	start := time.Now()
-	sessions, err := agent.Run(ctx, "demo", group, n)
+	sessions, err := agent.Run(ctx, demoRun, group, n)
 	if err != nil {
 		return err
 	}
@@ -99,7 +101,7 @@ func runDemo(ctx context.Context, cfg config.Config, url string, n int, out io.W
 	}
 	fmt.Fprintf(out, "%d sessions of group %s: %d turns, %d tool calls in %s; waiting for the shard\n",
 		n, group, turns, calls, time.Since(start).Round(time.Millisecond))
-	shards, err := local.New(cfg.Shards())
+	shards, err := stack.OpenShards(cfg)
 	if err != nil {
 		return err
 	}
@@ -119,27 +121,34 @@ func runDemo(ctx context.Context, cfg config.Config, url string, n int, out io.W
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "file %s\n", shards.Path(path))
+	_, err = fmt.Fprintf(out, "file %s in %s\n", path, stack.ShardsAt(cfg))
 	return err
 }
 
 // await waits until the rows of a group are in a shard that a manifest lists.
-func await(ctx context.Context, shards *local.Sink, group string) (found []*rows.Row, path string, err error) {
+func await(ctx context.Context, shards sink.Sink, group string) (found []*rows.Row, path string, err error) {
 	log := exporter.Manifests(shards)
 	seen := map[string]bool{}
-	for tick := time.NewTicker(100 * time.Millisecond); ; {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
 		state, err := log.Load(ctx)
 		if err != nil {
 			return nil, "", err
 		}
 		for _, f := range state.Files {
-			if f.Run != "demo" || seen[f.Path] {
+			if f.Run != demoRun || seen[f.Path] {
 				continue
 			}
 			seen[f.Path] = true
-			if found, err = readGroup(ctx, shards.Path(f.Path), group); err != nil || len(found) > 0 {
-				tick.Stop()
-				return found, f.Path, err
+			for batch, err := range exporter.RowGroups(ctx, shards, f) {
+				if err != nil {
+					return nil, "", err
+				}
+				found = append(found, slices.DeleteFunc(batch, func(r *rows.Row) bool { return r.GroupID != group })...)
+			}
+			if len(found) > 0 {
+				return found, f.Path, nil
 			}
 		}
 		select {
@@ -148,23 +157,4 @@ func await(ctx context.Context, shards *local.Sink, group string) (found []*rows
 		case <-tick.C:
 		}
 	}
-}
-
-func readGroup(ctx context.Context, file, group string) (found []*rows.Row, err error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	for batch, err := range parquet.Read[rows.Row](ctx, f) {
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range batch {
-			if r.GroupID == group {
-				found = append(found, r)
-			}
-		}
-	}
-	return found, nil
 }

@@ -12,14 +12,12 @@ import (
 )
 
 func engineCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "engine", Short: "Engines for trying things out"}
-	cmd.AddCommand(mockCommand())
-	return cmd
+	return group("engine", "Engines for trying things out", mockCommand())
 }
 
 // mockCommand runs the mock engine with the demo model in a process of its own.
 func mockCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "mock", Short: "Run the mock engine: the wires of sglang, vLLM, llama.cpp and OpenAI, without a GPU", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "mock", Short: "Run the mock engine: the wires of sglang, vLLM, llama.cpp and OpenAI, without a GPU", Args: noArguments}
 	listen := cmd.Flags().String("listen", "127.0.0.1:8421", "address to listen on")
 	journal := cmd.Flags().String("journal", "", "file that every sampled answer is appended to, as JSON lines")
 	seed := cmd.Flags().Uint64("seed", 1, "seed of everything random")

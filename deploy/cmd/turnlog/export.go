@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +26,7 @@ func exportCommand() *cobra.Command {
 	dry := cmd.Flags().Bool("dry-run", false, "write nothing; say what would be written, left out and held back")
 	compact := cmd.Flags().Bool("compact", false, "then merge small shards into large ones")
 	return configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
-		s, err := stack.New(cfg, stack.Roles{}, stack.Options{Log: logger(quiet(cfg, cmd.ErrOrStderr()), cmd.ErrOrStderr()), Version: version()})
+		s, err := stack.New(cfg, stack.Roles{}, stack.Options{Log: quiet(cmd, cfg), Version: version()})
 		if err != nil {
 			return err
 		}
@@ -66,15 +64,6 @@ func export(cmd *cobra.Command, e *exporter.Exporter, dry, compact bool) (export
 	sum.Written, sum.Last = sum.Written+merged.Written, merged.Last
 	sum.Files = append(sum.Files, merged.Files...)
 	return sum, err
-}
-
-// quiet leaves a terminal to the progress line: only what is wrong is logged
-// there, unless more is asked for.
-func quiet(cfg config.Config, out io.Writer) config.Config {
-	if isTerminal(out) && cfg.Logging.Level == "info" {
-		cfg.Logging.Level = "warn"
-	}
-	return cfg
 }
 
 // report says what was done.
@@ -131,25 +120,12 @@ func report(out io.Writer, sum exporter.Summary, dry bool, took time.Duration, w
 	return err
 }
 
-// reasons lists counts, the largest first.
-func reasons(of map[string]int64) string {
-	keys := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
-		if of[a] != of[b] {
-			return int(of[b] - of[a])
-		}
-		return strings.Compare(a, b)
-	})
-	for i, k := range keys {
-		keys[i] = k + " " + count(of[k])
-	}
-	return strings.Join(keys, ", ")
-}
-
 // watch shows how far an exporter is, on a terminal only, until stop is called.
 func watch(out io.Writer, stats func() exporter.Stats) (stop func()) {
 	if !isTerminal(out) {
 		return func() {}
 	}
+	line, erase := progressLine(out)
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -158,17 +134,15 @@ func watch(out io.Writer, stats func() exporter.Stats) (stop func()) {
 		for {
 			select {
 			case <-done:
-				fmt.Fprint(out, "\r\x1b[K")
+				erase()
 				return
 			case now := <-tick.C:
-				fmt.Fprint(out, "\r\x1b[K", progress(stats(), now))
+				line(progress(stats(), now))
 			}
 		}
 	}()
 	return func() { close(done); <-ended }
 }
-
-const barWidth = 24
 
 // progress is one line about what an exporter does.
 func progress(s exporter.Stats, now time.Time) string {
@@ -179,35 +153,12 @@ func progress(s exporter.Stats, now time.Time) string {
 	case p.Op == manifest.Replace:
 		return fmt.Sprintf("plan %d: merging shards", p.ID)
 	}
-	full := barWidth
+	share := 1.0
 	if p.Groups > 0 {
-		full = barWidth * p.Done / p.Groups
+		share = float64(p.Done) / float64(p.Groups)
 	}
 	rate := float64(p.Rows) / max(now.Sub(p.Began).Seconds(), 0.001)
-	return fmt.Sprintf("plan %d [%s%s] %d/%d groups  %s sessions  %s rows  %s tokens  %s  %s rows/s", p.ID,
-		strings.Repeat("#", full), strings.Repeat("-", barWidth-full), p.Done, p.Groups,
+	return fmt.Sprintf("plan %d %s %d/%d groups  %s sessions  %s rows  %s tokens  %s  %s rows/s", p.ID,
+		bar(share), p.Done, p.Groups,
 		count(p.Sessions), count(p.Rows), count(p.Tokens), size(p.Bytes), count(int64(rate)))
-}
-
-// count writes 1234567 as 1,234,567.
-func count(n int64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-// size writes bytes for people.
-func size(n int64) string {
-	switch {
-	case n < 1<<10:
-		return fmt.Sprintf("%d B", n)
-	case n < 1<<20:
-		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
-	case n < 1<<30:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	default:
-		return fmt.Sprintf("%.2f GiB", float64(n)/(1<<30))
-	}
 }

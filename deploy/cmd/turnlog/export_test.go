@@ -63,7 +63,7 @@ func TestShardsOfTheDemoAreShownCheckedAndWritten(t *testing.T) {
 	table := strings.Split(run("shards", "rows", "--run", "demo"), "\n")
 	require.Len(t, table, 1+2+1)
 	row := strings.Fields(table[1])[0]
-	shown := run("shards", "show", "--row", row[:8])
+	shown := run("shards", "show", row[:8])
 	require.Contains(t, shown, row)
 	require.Contains(t, shown, "[+")
 	require.Contains(t, shown, "demo on mock", "no engine served this")
@@ -80,7 +80,7 @@ func TestShardsOfTheDemoAreShownCheckedAndWritten(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"shards", "show", "--row", "zz"}, "turnlog shards rows"},
+		{[]string{"shards", "show", "zz"}, "turnlog shards rows"},
 		{[]string{"shards", "materialize", "--out", "x", "--profile", "foo"}, "pretok chat prompts"},
 		{[]string{"shards", "materialize"}, "--out"},
 		{[]string{"shards", "drop"}, "--run"},

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,7 +38,7 @@ func parkedCommand() *cobra.Command {
 	wait := cmd.Flags().Duration("wait", 10*time.Second, "how long to wait for what becomes of released sessions; 0 for not at all")
 	detail := cmd.Flags().String("detail", "", "why they are released, for people who read the log")
 	cmd = configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
-		return withParked(cmd.Context(), cfg, func(p parkedSessions) error {
+		return withParked(cmd, cfg, func(p parkedSessions) error {
 			events, err := p.list(cmd.Context(), *run)
 			if err != nil {
 				return err
@@ -63,7 +62,7 @@ func parkedCommand() *cobra.Command {
 				released = append(released, id)
 			}
 			return errors.Join(errors.Join(refused...), afterRelease(cmd.Context(), out, p, released, why(events), *wait))
-		}, cmd.ErrOrStderr())
+		})
 	})
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 && !*release {
@@ -84,7 +83,8 @@ type parkedSessions struct {
 
 // withParked finds the parked sessions: through the gateway that runs, or else
 // in the log itself.
-func withParked(ctx context.Context, cfg config.Config, do func(parkedSessions) error, errOut io.Writer) error {
+func withParked(cmd *cobra.Command, cfg config.Config, do func(parkedSessions) error) error {
+	ctx := cmd.Context()
 	c, away := newClient(cfg)
 	if away == nil {
 		p := c.parked()
@@ -96,7 +96,7 @@ func withParked(ctx context.Context, cfg config.Config, do func(parkedSessions) 
 		}
 	}
 	inside := false
-	err := stack.WithLogs(ctx, cfg, logger(quiet(cfg, errOut), errOut), func(l stack.Logs) error {
+	err := stack.WithLogs(ctx, cfg, quiet(cmd, cfg), func(l stack.Logs) error {
 		inside = true
 		box := deadletter.New(l.DeadLetters)
 		return do(parkedSessions{
@@ -151,7 +151,11 @@ func printParked(out io.Writer, events []parked.Event, asJSON bool) error {
 		}
 		return nil
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	if len(events) == 0 {
+		_, err := fmt.Fprintln(out, "no session is parked")
+		return err
+	}
+	w := table(out)
 	for i, e := range events {
 		if i == 0 {
 			fmt.Fprintln(w, "SESSION\tRUN\tEVENT\tKIND\tPOSITION\tAT\tREASON\tDETAIL")
@@ -164,13 +168,6 @@ func printParked(out io.Writer, events []parked.Event, asJSON bool) error {
 	}
 	_, err := fmt.Fprintf(out, "%d sessions are parked, for %d events\n", len(why(events)), len(events))
 	return err
-}
-
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // why says for each session why it is parked, in a way that changes when it

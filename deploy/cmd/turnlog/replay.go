@@ -8,7 +8,6 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -111,7 +110,7 @@ func (f replayFlags) target(cfg config.Config) (*target, error) {
 func (t *target) export(cmd *cobra.Command) error {
 	cfg := t.Config
 	cfg.Exporter.RewardDeadline, cfg.Exporter.GroupDeadline, cfg.Exporter.Partial = 0, 0, "export"
-	s, err := stack.New(cfg, stack.Roles{}, stack.Options{Log: logger(quiet(cfg, cmd.ErrOrStderr()), cmd.ErrOrStderr()), Version: version()})
+	s, err := stack.New(cfg, stack.Roles{}, stack.Options{Log: quiet(cmd, cfg), Version: version()})
 	if err != nil {
 		return err
 	}
@@ -133,7 +132,7 @@ func (t *target) export(cmd *cobra.Command) error {
 func replayListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List the trajectory streams that replays made on the log's server"}
 	return configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
-		return stack.WithConn(cmd.Context(), cfg, logger(quiet(cfg, cmd.ErrOrStderr()), cmd.ErrOrStderr()), func(c *jet.Conn) error {
+		return stack.WithConn(cmd.Context(), cfg, quiet(cmd, cfg), func(c *jet.Conn) error {
 			all, err := c.ListNamed(cmd.Context(), cfg.Tenant)
 			if err != nil {
 				return err
@@ -142,7 +141,7 @@ func replayListCommand() *cobra.Command {
 				fmt.Fprintln(cmd.ErrOrStderr(), "no streams; turnlog replay --into stream:NAME makes one")
 				return nil
 			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			w := table(cmd.OutOrStdout())
 			fmt.Fprintln(w, "STREAM\tEVENTS\tBYTES")
 			for _, n := range all {
 				fmt.Fprintf(w, "%s\t%d\t%d\n", n.Name, n.Events, n.Bytes)
@@ -161,7 +160,7 @@ func replayRemoveCommand() *cobra.Command {
 	}
 	cmd = configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
 		name := cmd.Flags().Arg(0)
-		return stack.WithConn(cmd.Context(), cfg, logger(quiet(cfg, cmd.ErrOrStderr()), cmd.ErrOrStderr()), func(c *jet.Conn) error {
+		return stack.WithConn(cmd.Context(), cfg, quiet(cmd, cfg), func(c *jet.Conn) error {
 			if err := c.RemoveNamed(cmd.Context(), cfg.Tenant, name); err != nil {
 				return fmt.Errorf("%w; turnlog replay list shows which there are", err)
 			}
@@ -186,7 +185,7 @@ func (f replayFlags) fold(cmd *cobra.Command, cfg config.Config, into *target) e
 	if err != nil {
 		return err
 	}
-	log := logger(quiet(cfg, cmd.ErrOrStderr()), cmd.ErrOrStderr())
+	log := quiet(cmd, cfg)
 	models, err := stack.RecorderModels(cmd.Context(), cfg, log)
 	if err != nil {
 		return err
@@ -267,6 +266,20 @@ func (f replayFlags) replay(cmd *cobra.Command, l stack.Logs, o replay.Options, 
 	return replay.Run(cmd.Context(), l.Turns, replay.These(sessions...), o)
 }
 
+// printChange says what a replay found to be different.
+func printChange(out io.Writer, c replay.Change, asJSON bool) {
+	if asJSON {
+		if raw, err := json.Marshal(c); err == nil {
+			fmt.Fprintf(out, "%s\n", raw)
+		}
+		return
+	}
+	fmt.Fprintf(out, "%s %s %s %s\n", c.Session, c.What, c.ID, c.Row)
+	for _, f := range c.Fields {
+		fmt.Fprintf(out, "  %s: %s -> %s\n", f.Name, f.Before, f.After)
+	}
+}
+
 // audited names the kinds of drift.
 func audited(r replay.Report) map[string]int64 {
 	out := map[string]int64{}
@@ -279,27 +292,6 @@ func audited(r replay.Report) map[string]int64 {
 // replayProgress is one line about a replay or a verification of which a share
 // is done.
 func replayProgress(p replay.Progress, share float64) string {
-	full := min(int(barWidth*share), barWidth)
-	return fmt.Sprintf("[%s%s] %.0f%%  %s sessions  %s turns  %s turns/s  %s left", strings.Repeat("#", full), strings.Repeat("-", barWidth-full),
-		100*share, count(int64(p.Sessions+p.Failed)), count(int64(p.Turns)), count(int64(p.Rate())), p.Left(share).Round(time.Second))
-}
-
-// progressLine returns what shows a line on a terminal, at most ten times a
-// second, and what removes it.
-func progressLine(out io.Writer) (show func(string), done func()) {
-	if !isTerminal(out) {
-		return func(string) {}, func() {}
-	}
-	var last time.Time
-	return func(line string) {
-			if now := time.Now(); now.Sub(last) >= 100*time.Millisecond {
-				last = now
-				fmt.Fprint(out, "\r\x1b[K", line)
-			}
-		}, func() {
-			if !last.IsZero() {
-				fmt.Fprint(out, "\r\x1b[K")
-				last = time.Time{}
-			}
-		}
+	return fmt.Sprintf("%s %.0f%%  %s sessions  %s turns  %s turns/s  %s left", bar(share), 100*share,
+		count(int64(p.Sessions+p.Failed)), count(int64(p.Turns)), count(int64(p.Rate())), p.Left(share).Round(time.Second))
 }

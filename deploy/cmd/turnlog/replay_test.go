@@ -127,7 +127,7 @@ func TestWhatIsParkedIsListedWithItsReasonAndFoldedByItself(t *testing.T) {
 		return out
 	}
 	run("demo", "--listen", "127.0.0.1:1", "--sessions", "1")
-	require.Contains(t, run("parked"), "0 sessions are parked")
+	require.Contains(t, run("parked"), "no session is parked")
 
 	// A turn that continues one which is not there.
 	bad := sessiontest.New("bad")
@@ -152,7 +152,7 @@ func TestWhatIsParkedIsListedWithItsReasonAndFoldedByItself(t *testing.T) {
 	require.Regexp(t, `bad +\S+ +turn-b +\S*turn_committed +\d+ +20\S+ \S+ +illegal +\S+`, list)
 	require.Contains(t, list, "1 sessions are parked, for 1 events")
 	require.Contains(t, run("parked", "--json"), `"reason":"illegal"`)
-	require.Contains(t, run("parked", "--run", "no-such-run"), "0 sessions are parked")
+	require.Contains(t, run("parked", "--run", "no-such-run"), "no session is parked")
 	require.Contains(t, run("replay", "--parked"), "1 sessions, 1 turns")
 	require.Contains(t, run("replay", "--parked", "--into", filepath.Join(t.TempDir(), "again"), "--shards"), "by reason: void 1", "a session that failed is no sample")
 }

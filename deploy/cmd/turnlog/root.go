@@ -7,8 +7,11 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"turnlog.dev/deploy/config"
 	"turnlog.dev/deploy/stack"
@@ -34,6 +37,16 @@ func root() *cobra.Command {
 	return cmd
 }
 
+// group is a command that only has others below it.
+func group(use, short string, below ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(below...)
+	return cmd
+}
+
 // configured is a command that reads the configuration first.
 func configured(cmd *cobra.Command, do func(cmd *cobra.Command, cfg config.Config) error) *cobra.Command {
 	return reloadable(cmd, func(cmd *cobra.Command, cfg config.Config, _ loader) error { return do(cmd, cfg) })
@@ -47,8 +60,11 @@ func reloadable(cmd *cobra.Command, do func(cmd *cobra.Command, cfg config.Confi
 	file := cmd.Flags().String("config", os.Getenv("TURNLOG_CONFIG"), "configuration file, YAML")
 	check := cmd.Flags().Bool("check-config", false, "check the configuration and end")
 	show := cmd.Flags().Bool("print-config", false, "print the configuration that is in force and end")
-	config.AddFlags(cmd.Flags())
-	cmd.Args = cobra.NoArgs
+	keys := pflag.NewFlagSet("configuration", pflag.ContinueOnError)
+	config.AddFlags(keys)
+	cmd.Flags().AddFlagSet(keys)
+	cmd.SetUsageFunc(usage(cmd, keys))
+	cmd.Args = noArguments
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		load := func() (config.Config, error) {
 			return config.Load(config.Source{File: *file, Env: os.Environ(), Flags: cmd.Flags()})
@@ -76,9 +92,42 @@ func reloadable(cmd *cobra.Command, do func(cmd *cobra.Command, cfg config.Confi
 	return cmd
 }
 
+// usage shows the flags of a command and, below them, the keys of the
+// configuration: all where parts run, and elsewhere the few that say where things
+// are.
+func usage(cmd *cobra.Command, keys *pflag.FlagSet) func(*cobra.Command) error {
+	plain := cmd.UsageFunc()
+	return func(cmd *cobra.Command) error {
+		hide := func(hidden func(*pflag.Flag) bool) { keys.VisitAll(func(f *pflag.Flag) { f.Hidden = hidden(f) }) }
+		all := cmd.Annotations[runsParts] != ""
+		hide(func(f *pflag.Flag) bool {
+			return all || !slices.Contains([]string{"data", "listen", "log.url"}, f.Name)
+		})
+		err := plain(cmd)
+		hide(func(*pflag.Flag) bool { return false })
+		if all {
+			cmd.Println("\nConfiguration (each of these is also a key of the file and a TURNLOG_ variable):\n" + strings.TrimSuffix(keys.FlagUsagesWrapped(120), "\n"))
+		} else {
+			cmd.Println("\nEvery key of the configuration is a flag of this command, too: turnlog up --help lists them.")
+		}
+		return err
+	}
+}
+
+// runsParts marks commands that run parts of the stack.
+const runsParts = "runs parts"
+
+// noArguments is for commands that take only flags.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%q: %s takes flags only; --help lists them", args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
 // run is a command that runs parts of the stack until it is told to stop.
 func run(name, short string, roles stack.Roles) *cobra.Command {
-	return reloadable(&cobra.Command{Use: name, Short: short}, func(cmd *cobra.Command, cfg config.Config, load loader) error {
+	return reloadable(&cobra.Command{Use: name, Short: short, Annotations: map[string]string{runsParts: "yes"}}, func(cmd *cobra.Command, cfg config.Config, load loader) error {
 		if roles != stack.All && cfg.Log.URL == "" {
 			return errors.New("log.url: a part by itself needs the URL of a NATS server (--log.url); turnlog up embeds one")
 		}
@@ -96,6 +145,15 @@ func run(name, short string, roles stack.Roles) *cobra.Command {
 	})
 }
 
+// quiet is a logger that leaves a terminal to the progress line: only what is
+// wrong is logged there, unless more is asked for.
+func quiet(cmd *cobra.Command, cfg config.Config) *slog.Logger {
+	if isTerminal(cmd.ErrOrStderr()) && cfg.Logging.Level == "info" {
+		cfg.Logging.Level = "warn"
+	}
+	return logger(cfg, cmd.ErrOrStderr())
+}
+
 // logger writes for people on a terminal and for machines elsewhere.
 func logger(cfg config.Config, w io.Writer) *slog.Logger {
 	var level slog.Level
@@ -111,13 +169,4 @@ func logger(cfg config.Config, w io.Writer) *slog.Logger {
 		return slog.New(slog.NewTextHandler(w, opt))
 	}
 	return slog.New(slog.NewJSONHandler(w, opt))
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

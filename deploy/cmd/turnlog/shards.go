@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,9 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -27,9 +24,8 @@ import (
 
 // shardsCommand looks at what was exported.
 func shardsCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "shards", Short: "Look at shards, check them, and write them in a trainer's form"}
-	cmd.AddCommand(listShards(), listRows(), showRow(), checkShards(), materialize(), compactShards(), dropRun(), collectBlobs())
-	return cmd
+	return group("shards", "Look at shards, check them, and write them in a trainer's form",
+		listShards(), listRows(), showRow(), checkShards(), materialize(), compactShards(), dropRun(), collectBlobs())
 }
 
 // withShards runs do with the shards of the configuration.
@@ -42,9 +38,6 @@ func withShards(cmd *cobra.Command, do func(ctx context.Context, s sink.Sink, ou
 		return do(cmd.Context(), s, cmd.OutOrStdout())
 	})
 }
-
-// table aligns columns for people.
-func table(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) }
 
 // pinned is the flag that names a manifest.
 func pinned(cmd *cobra.Command) *int64 {
@@ -65,11 +58,17 @@ func listShards() *cobra.Command {
 		if !*asJSON {
 			fmt.Fprintln(w, "FILE\tROWS\tTOKENS\tTO TRAIN\tGRADES\tSIZE")
 		}
+		if state.ID == 0 && !*asJSON {
+			_, err := fmt.Fprintln(out, "no shards yet; "+whenRowsCome)
+			return err
+		}
 		var sum manifest.File
+		files := 0
 		for _, f := range state.Files {
 			if *run != "" && f.Run != *run {
 				continue
 			}
+			files++
 			sum.Rows, sum.Tokens, sum.Trainable, sum.Bytes = sum.Rows+f.Rows, sum.Tokens+f.Tokens, sum.Trainable+f.Trainable, sum.Bytes+f.Bytes
 			if *asJSON {
 				if err := json.NewEncoder(out).Encode(f); err != nil {
@@ -82,11 +81,14 @@ func listShards() *cobra.Command {
 		if *asJSON {
 			return nil
 		}
-		fmt.Fprintf(w, "manifest %d, %d files\t%s\t%s\t%s\t\t%s\n", state.ID, len(state.Files),
+		fmt.Fprintf(w, "manifest %d, %d files\t%s\t%s\t%s\t\t%s\n", state.ID, files,
 			count(sum.Rows), count(sum.Tokens), count(sum.Trainable), size(sum.Bytes))
 		return w.Flush()
 	})
 }
+
+// whenRowsCome is for those who look for rows where there are none yet.
+const whenRowsCome = "a session's rows come when it is closed, its reward is there and its group is complete, or their deadlines have passed"
 
 func grades(of map[string]int64) string {
 	var list []string
@@ -137,7 +139,6 @@ func listRows() *cobra.Command {
 			return err
 		}
 		w := table(out)
-		fmt.Fprintln(w, "ROW\tSESSION\tGROUP\tBRANCH\tTURNS\tTOKENS\tTO TRAIN\tREWARD\tGRADE\tSTATUS")
 		listed := 0
 		for r, err := range rowsOf(ctx, s, state) {
 			if err != nil {
@@ -150,19 +151,18 @@ func listRows() *cobra.Command {
 				fmt.Fprintln(w, "more: --limit")
 				break
 			}
+			if listed == 0 {
+				fmt.Fprintln(w, "ROW\tSESSION\tGROUP\tBRANCH\tTURNS\tTOKENS\tTO TRAIN\tREWARD\tGRADE\tSTATUS")
+			}
 			listed++
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", r.RowID, r.SessionID, r.GroupID, r.BranchLabel,
 				len(r.TurnStart), count(int64(r.Length)), count(int64(r.TrainableTokens)), number(r.Reward), r.Grade, r.Status)
 		}
+		if listed == 0 {
+			fmt.Fprintf(w, "manifest %d has no such rows; %s\n", state.ID, whenRowsCome)
+		}
 		return w.Flush()
 	})
-}
-
-func number(v *float32) string {
-	if v == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%g", *v)
 }
 
 func checkShards() *cobra.Command {
@@ -225,7 +225,7 @@ func materialize() *cobra.Command {
 // interrupted plan is executed first, which needs the log.
 func rewrite(cmd *cobra.Command, do func(ctx context.Context, e *exporter.Exporter) (exporter.Summary, error)) *cobra.Command {
 	return configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
-		s, err := stack.New(cfg, stack.Roles{}, stack.Options{Log: logger(quiet(cfg, cmd.ErrOrStderr()), cmd.ErrOrStderr()), Version: version()})
+		s, err := stack.New(cfg, stack.Roles{}, stack.Options{Log: quiet(cmd, cfg), Version: version()})
 		if err != nil {
 			return err
 		}
@@ -274,7 +274,7 @@ func collectBlobs() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return stack.WithLogs(cmd.Context(), cfg, logger(quiet(cfg, cmd.ErrOrStderr()), cmd.ErrOrStderr()), func(l stack.Logs) error {
+		return stack.WithLogs(cmd.Context(), cfg, quiet(cmd, cfg), func(l stack.Logs) error {
 			swept, err := exporter.Sweep(cmd.Context(), s, time.Now().Add(-*grace), func(ctx context.Context, sums map[string]bool) error {
 				return stack.NamedBlobs(ctx, l, sums)
 			}, *dry)
@@ -293,176 +293,3 @@ func collectBlobs() *cobra.Command {
 
 // minGrace is longer than a log that is away, or full, can hold up a turn.
 const minGrace = 10 * time.Minute
-
-// showRow shows one row token by token.
-func showRow() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "show", Short: "Show a row: its columns, its turns, and its tokens as the model's files spell them",
-		Long: "Shows one row. On a terminal, what is trained is green, what was sampled but is masked yellow, and context dim;\n" +
-			"elsewhere the three are marked as [+...+], [-...-] and plain text.",
-	}
-	id := cmd.Flags().String("row", "", "row id, or the beginning of one (turnlog shards rows lists them); empty is the first row")
-	session := cmd.Flags().String("session", "", "the first row of this session")
-	each := cmd.Flags().Bool("each", false, "one line a token: index, id, text, mask, logprob, weight version")
-	at := pinned(cmd)
-	return configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
-		s, err := stack.OpenShards(cfg)
-		if err != nil {
-			return err
-		}
-		state, err := exporter.Manifests(s).LoadAt(cmd.Context(), *at)
-		if err != nil {
-			return err
-		}
-		r, err := findRow(cmd.Context(), s, state, *id, *session)
-		if err != nil {
-			return err
-		}
-		spell, err := stack.Speller(cmd.Context(), cfg, r.TokenizerSHA256)
-		if err != nil {
-			return err
-		}
-		out := cmd.OutOrStdout()
-		if *each {
-			return printTokens(out, r, spell)
-		}
-		return printRow(out, r, spell, isTerminal(out))
-	})
-}
-
-func findRow(ctx context.Context, s sink.Sink, state *manifest.State, id, session string) (*rows.Row, error) {
-	for r, err := range rowsOf(ctx, s, state) {
-		if err != nil {
-			return nil, err
-		}
-		if strings.HasPrefix(r.RowID, id) && (session == "" || r.SessionID == session) {
-			return r, nil
-		}
-	}
-	return nil, fmt.Errorf("no such row in manifest %d; turnlog shards rows lists what there is", state.ID)
-}
-
-// ink is how a token is shown, on a terminal and elsewhere.
-type ink struct{ colour, open, close string }
-
-var (
-	asContext = ink{colour: "\x1b[2m"}
-	trained   = ink{colour: "\x1b[32m", open: "[+", close: "+]"}
-	masked    = ink{colour: "\x1b[33m", open: "[-", close: "-]"}
-)
-
-// inks says of every token of a row how it is shown.
-func inks(r *rows.Row) []*ink {
-	list := make([]*ink, r.Length)
-	for i := range list {
-		list[i] = &asContext
-	}
-	for t, start := range r.TurnStart {
-		for i := start; i < r.TurnEnd[t]; i++ {
-			list[i] = &masked
-			if r.LossMask[i] == 1 {
-				list[i] = &trained
-			}
-		}
-	}
-	return list
-}
-
-func printRow(out io.Writer, r *rows.Row, spell func(ids ...uint32) string, colour bool) error {
-	var b strings.Builder
-	w := table(&b)
-	field := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
-	field("row", "%s", r.RowID)
-	field("session", "%s  run %s  group %s  index %d  attempt %d", r.SessionID, r.RunID, r.GroupID, r.RolloutIndex, r.Attempt)
-	field("branch", "%s (%s)  row %d of %d of its rollout", r.BranchLabel, r.Class, r.SegmentIndex+1, r.SegmentCount)
-	field("tokens", "%s, %s to train, from %d on", count(int64(r.Length)), count(int64(r.TrainableTokens)), r.PromptLength)
-	field("reward", "%s  advantage %s", number(r.Reward), number(r.Advantage))
-	field("status", "%s (%s)  grade %s %s", r.Status, r.StopReason, r.Grade, strings.Join(r.GradeReasons, " "))
-	field("model", "%s on %s  logprobs %s", r.Model, r.Engine, cmp.Or(map[bool]string{true: "absent"}[r.Logprobs == nil], r.LogprobKind))
-	if r.VersionMin != nil {
-		field("weights", "%d to %d", *r.VersionMin, *r.VersionMax)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintln(&b)
-	fmt.Fprintln(w, "TURN\tTOKENS\tTO TRAIN\tMEAN LOGPROB\tFINISH")
-	for t, start := range r.TurnStart {
-		end, train, sum := r.TurnEnd[t], int64(0), 0.0
-		for i := start; i < end; i++ {
-			train += int64(r.LossMask[i])
-			if r.Logprobs != nil {
-				sum += float64(r.Logprobs[i])
-			}
-		}
-		mean := "-"
-		if r.Logprobs != nil {
-			mean = fmt.Sprintf("%.3f", sum/float64(end-start))
-		}
-		fmt.Fprintf(w, "%d\t%d to %d\t%d\t%s\t%s\n", t, start, end, train, mean, r.TurnFinish[t])
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintln(&b)
-	var now *ink
-	change := func(to *ink) {
-		switch {
-		case to == now:
-		case colour:
-			b.WriteString("\x1b[0m")
-			if to != nil {
-				b.WriteString(to.colour)
-			}
-		default:
-			if now != nil {
-				b.WriteString(now.close)
-			}
-			if to != nil {
-				b.WriteString(to.open)
-			}
-		}
-		now = to
-	}
-	var run []uint32 // is spelt together: a character may be several tokens
-	for i, to := range inks(r) {
-		if to != now {
-			b.WriteString(visible(spell(run...)))
-			run = run[:0]
-		}
-		change(to)
-		run = append(run, uint32(r.InputIDs[i]))
-	}
-	b.WriteString(visible(spell(run...)))
-	change(nil)
-	b.WriteByte('\n')
-	_, err := io.WriteString(out, b.String())
-	return err
-}
-
-// visible shows control characters, which a model may write and a terminal
-// would obey.
-func visible(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, s)
-}
-
-func printTokens(out io.Writer, r *rows.Row, spell func(ids ...uint32) string) error {
-	w := table(out)
-	fmt.Fprintln(w, "INDEX\tID\tTEXT\tMASK\tLOGPROB\tVERSION")
-	for i, id := range r.InputIDs {
-		logprob, version := "-", "-"
-		if r.Logprobs != nil {
-			logprob = fmt.Sprintf("%.4f", r.Logprobs[i])
-		}
-		if r.Versions != nil {
-			version = fmt.Sprint(r.Versions[i])
-		}
-		fmt.Fprintf(w, "%d\t%d\t%q\t%d\t%s\t%s\n", i, id, spell(uint32(id)), r.LossMask[i], logprob, version)
-	}
-	return w.Flush()
-}
