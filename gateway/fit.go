@@ -45,8 +45,10 @@ func (t *turn) kwargs(parent *tree.Turn) []byte {
 // nil if the model's family has none. That thinking is off wins over effort.
 func (m *Model) switches(asked Thinking) []byte {
 	var sets []rawjson.Set
-	if f, err := family.ByName(m.Family); err == nil && f.Thinking != "" && asked.Mode != "" {
-		sets = append(sets, rawjson.Set{Key: f.Thinking, Value: strconv.AppendBool(nil, asked.Mode == "on")})
+	if asked.Mode != "" {
+		if f, err := family.ByName(m.Family); err == nil && f.Thinking != "" {
+			sets = append(sets, rawjson.Set{Key: f.Thinking, Value: strconv.AppendBool(nil, asked.Mode == "on")})
+		}
 	}
 	if asked.Effort != "" && asked.Mode != "off" {
 		sets = append(sets, rawjson.Set{Key: "reasoning_effort", Value: rawjson.AppendText(nil, asked.Effort)})

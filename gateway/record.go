@@ -41,7 +41,8 @@ func (m *memory) giveBack() {
 }
 
 // committed writes down a turn as the log has it. But for the messages, which are
-// in t.memory, it shares no memory with the request's body: the session keeps it.
+// in t.memory and t.chat, it shares no memory with the request's body: the session
+// keeps it.
 func (t *turn) committed(r parse.Reply, a *Answer, generated pool.Result) *event.TurnCommitted {
 	if len(t.logprobs) != len(t.completion) {
 		t.logprobs = nil // some never came
@@ -51,7 +52,7 @@ func (t *turn) committed(r parse.Reply, a *Answer, generated pool.Result) *event
 		Completion: &event.Completion{
 			Ids:          event.AppendIDs(nil, t.completion),
 			Logprobs:     event.AppendFloats(nil, t.logprobs),
-			Text:         t.text.content.String(),
+			Text:         t.written(a.Message),
 			FinishReason: a.FinishReason,
 			MatchedStop:  generated.MatchedStop,
 			Versions:     generated.Versions,
@@ -101,8 +102,12 @@ func (t *turn) conversation(answer message.Message) *event.Conversation {
 			c.Tools = define(c, message.AppendTools(nil, tools))
 		}
 	}
-	for _, m := range t.match.Added {
-		c.Messages = append(c.Messages, t.memory.encode(m))
+	for i, m := range t.match.Added {
+		raw, ok := t.chat.canonical(len(t.match.Added)-i, m)
+		if !ok {
+			raw = t.memory.encode(m)
+		}
+		c.Messages = append(c.Messages, raw)
 	}
 	return c
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"strings"
 
 	"turnlog.dev/gateway/engine"
@@ -30,13 +31,13 @@ const (
 func (t *turn) body() []byte {
 	c := t.req.Conversation
 	b := []byte(`{"messages":[`)
-	for i, m := range c.All() {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendChatMessage(b, m)
+	starts := []int{len(b)}
+	for _, m := range c.All() {
+		b = append(appendChatMessage(b, m), ',')
+		starts = append(starts, len(b))
 	}
-	b = append(b, ']')
+	b = append(bytes.TrimSuffix(b, []byte{','}), ']')
+	t.chat = chatMessages{b, starts}
 	if tools := append(append([]message.Definition(nil), c.Head.Tools...), c.Deferred...); len(tools) > 0 {
 		b = message.AppendTools(append(b, `,"tools":`...), tools)
 		b = t.req.ToolChoice.appendChoice(b)
@@ -45,6 +46,24 @@ func (t *turn) body() []byte {
 		b = append(append(b, `,"chat_template_kwargs":`...), t.options.Kwargs...)
 	}
 	return append(b, '}')
+}
+
+// chatMessages are messages as an engine was given them, with where each starts
+// and where one more would.
+type chatMessages struct {
+	raw    []byte
+	starts []int
+}
+
+// canonical returns the message m, the nth from the end, if what the engine was
+// given is the canonical form too: a long text is spelled but once then.
+func (c chatMessages) canonical(nth int, m message.Message) ([]byte, bool) {
+	at := len(c.starts) - 1 - nth
+	if at < 0 || m.Reasoning != "" || m.Calls != nil || m.CallID != "" || m.IsError || m.Extra != nil {
+		return nil, false
+	}
+	end := c.starts[at+1] - 1 // a comma or a bracket stands between
+	return c.raw[c.starts[at]:end:end], true
 }
 
 // appendChatMessage appends a message in OpenAI's form.
@@ -104,6 +123,14 @@ func (r *textReply) push(c engine.Chunk) (deltas []parse.Delta) {
 		deltas = append(deltas, parse.Delta{Kind: parse.Content, Text: c.Text})
 	}
 	return deltas
+}
+
+// written is what the engine wrote, where that is not what the answer says.
+func (t *turn) written(answer message.Message) string {
+	if text := t.text.content.String(); text != answer.Content.String() {
+		return text
+	}
+	return ""
 }
 
 // finish returns the whole answer: the engine's own message where it gives

@@ -193,6 +193,7 @@ type turn struct {
 	options prompt.Options
 	parser  parse.Parser // nil where the engine parses
 	text    textReply
+	chat    chatMessages // where the engine was given text
 	stops   stops
 	// buffered keeps everything back until the turn is in the log.
 	buffered bool

@@ -73,20 +73,22 @@ func (a *api) sample(c *echo.Context, req gateway.Request, n int, early func(int
 	ctx, cancel := context.WithCancelCause(c.Request().Context())
 	defer cancel(nil)
 	answers := make([]*gateway.Answer, n)
-	var mine sync.WaitGroup
-	for i := range n {
-		mine.Go(func() {
-			var emit func(parse.Delta) error
-			if early != nil {
-				emit = func(d parse.Delta) error { return early(i, d) }
-			}
-			var err error
-			if answers[i], err = a.complete(ctx, choice(req, i), emit); err != nil {
-				cancel(err)
-			}
-		})
+	one := func(i int) {
+		var emit func(parse.Delta) error
+		if early != nil {
+			emit = func(d parse.Delta) error { return early(i, d) }
+		}
+		var err error
+		if answers[i], err = a.complete(ctx, choice(req, i), emit); err != nil {
+			cancel(err)
+		}
 	}
-	mine.Wait()
+	var others sync.WaitGroup
+	for i := range n - 1 {
+		others.Go(func() { one(i + 1) })
+	}
+	one(0) // by itself, as nearly always, it needs no goroutine
+	others.Wait()
 	err := context.Cause(ctx)
 	if err == nil {
 		return answers, nil

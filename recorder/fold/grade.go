@@ -60,8 +60,11 @@ func (s *State) gradeTurn(n *tree.Turn, g *grading) {
 	case proof != event.PromptProof_PROMPT_PROOF_ECHO:
 		g.d(ReasonProofUnknown)
 	}
-	if len(comp.GetIds()) == 0 && comp.GetText() != "" {
-		g.d(ReasonTextOut)
+	if len(comp.GetIds()) == 0 {
+		// What cannot be read is found by whoever needs it.
+		if text, _ := n.Written(); text != "" {
+			g.d(ReasonTextOut)
+		}
 	}
 	for _, t := range match.GetTolerances() {
 		g.b(ReasonTolerance + t)

@@ -164,7 +164,12 @@ func (s *State) textIDs(n *tree.Turn, g *grading) owned {
 		o.add(event.Provenance_PROVENANCE_SAMPLED, sampled)
 		return o
 	}
-	o.add(event.Provenance_PROVENANCE_ASSISTANT_RERENDERED, event.AppendIDs(nil, m.Encode(c.GetCompletion().GetText())))
+	text, err := n.Written()
+	if err != nil {
+		g.d(ReasonNoTokenizer)
+		return owned{}
+	}
+	o.add(event.Provenance_PROVENANCE_ASSISTANT_RERENDERED, event.AppendIDs(nil, m.Encode(text)))
 	return o
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/message"
 )
 
 // turn is one turn, as recorded and as said in the trajectory.
@@ -137,10 +138,16 @@ func (t *turn) evidence() event.Grade {
 		k > 0 && told > 0 && told != k,
 		!t.text && t.spans.GetKeep() < c.GetParentKeep():
 		return event.Grade_GRADE_X
-	case !ours, t.text, k == 0 && comp.GetText() != "", k > 0 && len(comp.GetLogprobs()) == 0:
+	case !ours, t.text, k == 0 && spoke(c), k > 0 && len(comp.GetLogprobs()) == 0:
 		return event.Grade_GRADE_D
 	}
 	return event.Grade_GRADE_A
+}
+
+// spoke reports whether the answer of a turn has a text.
+func spoke(c *event.TurnCommitted) bool {
+	answer, err := message.Parse(c.GetConversation().GetAnswer())
+	return c.GetCompletion().GetText() != "" || err == nil && answer.Content.String() != ""
 }
 
 // versioned is the number of ids that the engine named weight versions of.

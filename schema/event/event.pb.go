@@ -1092,13 +1092,15 @@ func (x *Segment) GetIds() []byte {
 }
 
 // Completion is what the engine sampled, unaltered. Without token-out (an
-// engine that returned only text) ids is empty and text holds the answer.
+// engine that returned only text) ids is empty.
 type Completion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Ids   []byte                 `protobuf:"bytes,1,opt,name=ids,proto3" json:"ids,omitempty"`
 	// As many as ids, or empty when the engine gave none.
 	Logprobs []byte `protobuf:"bytes,2,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
-	Text     string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	// What an engine wrote that returns text, where that is not the content of the
+	// conversation's answer: behind a stop text, say.
+	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
 	// stop, length, tool_calls, content_filter, abort.
 	FinishReason string `protobuf:"bytes,4,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`
 	// The stop string or stop token that ended it.

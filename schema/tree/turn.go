@@ -117,6 +117,16 @@ func (t *Turn) said(i int) (message.Message, error) {
 	}
 }
 
+// Written is the text of the answer as the engine wrote it: the content of the
+// answer, where the event does not say that it was another.
+func (t *Turn) Written() (string, error) {
+	if text := t.Committed.GetCompletion().GetText(); text != "" {
+		return text, nil
+	}
+	answer, err := t.said(t.messages - int(t.Committed.GetConversation().GetKeep()))
+	return answer.Content.String(), err
+}
+
 // Messages returns the conversation that the turn answers, without the leading
 // system messages, and the answer as its last element.
 func (t *Turn) Messages() ([]message.Message, error) {
