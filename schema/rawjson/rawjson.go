@@ -180,9 +180,13 @@ func str(b []byte, i int) (int, error) {
 // skipPlain returns a place from i on, up to which all bytes stand for themselves
 // in a string.
 func skipPlain(b []byte, i int) int {
-	for ; len(b)-i >= word; i += word {
+	for from := i; len(b)-i >= word; {
 		if found := special(binary.LittleEndian.Uint64(b[i:])); found != 0 {
 			return i + first(found)
+		}
+		if i += word; i-from == long {
+			i += stretch(b[i:])
+			from = i
 		}
 	}
 	return i

@@ -204,3 +204,23 @@ func TestATextCostsOneAllocationToWriteAndOneToRead(t *testing.T) {
 		require.Zero(t, testing.AllocsPerRun(10, func() { _ = rawjson.Valid(raw) }))
 	}
 }
+
+// Of long texts without anything special much is looked at together.
+func TestASpecialByteIsFoundHoweverFarItIs(t *testing.T) {
+	fill := strings.Repeat("The quick brown fox. ", 200)
+	for before := range 2500 {
+		for _, c := range []struct{ in, out string }{{`"`, `\"`}, {`\`, `\\`}, {"\n", `\n`}, {"\x1f", `\u001f`}, {"\x7f", "\x7f"}, {"é", "é"}, {"\xff", "\ufffd"}} {
+			after := fill[before : before+before%150]
+			got := rawjson.AppendText(nil, fill[:before]+c.in+after)
+			if want := `"` + fill[:before] + c.out + after + `"`; string(got) != want {
+				t.Fatalf("%q behind %d bytes became %q", c.in, before, got)
+			}
+			if err := rawjson.Valid(got); err != nil {
+				t.Fatalf("%q behind %d bytes: %v", c.in, before, err)
+			}
+		}
+		var syntax *rawjson.SyntaxError
+		require.ErrorAs(t, rawjson.Valid([]byte(`"`+fill[:before]+"\n"+fill[:100]+`"`)), &syntax)
+		require.Equal(t, 1+before, syntax.Offset)
+	}
+}

@@ -121,6 +121,7 @@ func AppendText(dst []byte, s string) []byte {
 	dst = grow(dst, n, 1+len(text)+len(text)/16+2*word)
 	dst[n] = '"'
 	n++
+	plain := 0 // bytes since the last special one
 	for len(text) > 0 {
 		if len(text) >= word {
 			w := binary.LittleEndian.Uint64(text)
@@ -128,10 +129,14 @@ func AppendText(dst []byte, s string) []byte {
 			found := special(w)
 			if found == 0 {
 				text, n = text[word:], n+word
+				if plain += word; plain == long {
+					k := copy(dst[n:], text[:stretch(text)])
+					text, n, plain = text[k:], n+k, 0
+				}
 				continue
 			}
 			at := first(found)
-			text, n = text[at:], n+at
+			text, n, plain = text[at:], n+at, 0
 		}
 		c := text[0]
 		text = text[1:]
@@ -191,6 +196,41 @@ func equal(w uint64, c byte) uint64 {
 	w ^= uint64(c) * ones
 	return (w - ones) &^ w & highs
 }
+
+// long is how many bytes in which nothing is special are reason to look for many
+// more: that takes a look of its own, but then costs a fraction.
+const long = 16 * word
+
+// stretch returns how many bytes from the first on are ASCII in which nothing is
+// special, as far as it saw.
+func stretch(b []byte) (n int) {
+	const window, block = 8 * long, 4 * word
+	for len(b)-n >= block {
+		in := b[n:min(len(b), n+window)]
+		if i := bytes.IndexByte(in, '"'); i >= 0 {
+			in = in[:i]
+		}
+		if i := bytes.IndexByte(in, '\\'); i >= 0 {
+			in = in[:i]
+		}
+		end := n + len(in)/block*block
+		for ; n < end; n += block {
+			four := b[n : n+block]
+			if usual(binary.LittleEndian.Uint64(four))&usual(binary.LittleEndian.Uint64(four[word:]))&
+				usual(binary.LittleEndian.Uint64(four[2*word:]))&usual(binary.LittleEndian.Uint64(four[3*word:]))&highs != highs {
+				return n
+			}
+		}
+		if len(in) < window {
+			break
+		}
+	}
+	return n
+}
+
+// usual finds the bytes of ASCII that are no control characters: in a word of
+// nothing else no addition carries into the next byte.
+func usual(w uint64) uint64 { return (w + 0x60*ones) &^ w }
 
 // special finds what does not stand for itself in a string: quotes, backslashes
 // and control characters.
