@@ -6,7 +6,7 @@ import "turnlog.dev/schema/message"
 type Known struct {
 	Added   []message.Message
 	Answer  message.Message
-	Chains  []message.Hash
+	Chains  []any // each the key of a history
 	Thought bool
 }
 
@@ -17,7 +17,14 @@ func (s *Session) Known() (list []Known) {
 	for _, t := range s.tree.Turns {
 		n := s.nodes[t]
 		n.chainAt(n.count())
-		list = append(list, Known{n.turn.Added, n.turn.Answer, n.chains, n.thought})
+		k := Known{Added: n.turn.Added, Answer: n.turn.Answer, Thought: n.thought}
+		for _, c := range n.chains {
+			k.Chains = append(k.Chains, c)
+		}
+		list = append(list, k)
 	}
 	return list
 }
+
+// Alike reports whether the maps of a session take two messages for the same.
+func Alike(a, b message.Message) bool { return keyOfMessage(a) == keyOfMessage(b) }

@@ -72,8 +72,8 @@ type Match struct {
 	Head    message.Head
 	Thought bool
 
-	// hashes are those of Added that were taken.
-	hashes []message.Hash
+	// keys are those of Added that were taken.
+	keys []key
 }
 
 // node is what the index knows of a turn.
@@ -82,12 +82,12 @@ type node struct {
 	parent *node
 	head   message.Hash
 	keep   int
-	// hashes are those of the messages that the turn added as far as they were known before.
-	hashes []message.Hash
+	// keys are those of the messages that the turn added as far as they were known before.
+	keys []key
 	// chains are the histories after each of those, then after the answer: as
 	// many of them as somebody has asked for. A session in which every request
 	// continues the latest turn never asks.
-	chains []message.Hash
+	chains []key
 	// thought: there is thinking in the conversation, the answer included.
 	thought bool
 }
@@ -116,7 +116,7 @@ func (s *Session) add(t *tree.Turn, said *said) error {
 		return err
 	}
 	t.Hold(added, answer)
-	n.hashes = said.hashes()
+	n.keys = said.keys()
 	thinks := func(m message.Message) bool { return m.Reasoning != "" }
 	n.thought = n.parent != nil && n.parent.thought || thinks(answer) || slices.ContainsFunc(added, thinks)
 
@@ -168,64 +168,70 @@ func (d *said) message(i int, raw []byte) (message.Message, error) {
 	return m, nil
 }
 
-func (d *said) hashes() []message.Hash {
+func (d *said) keys() []key {
 	if d == nil {
 		return nil
 	}
-	return slices.Clone(d.match.hashes)
+	return slices.Clone(d.match.keys)
 }
 
-// hash is that of the message i of those added, the answer last.
-func (n *node) hash(i int) message.Hash {
+// key is that of the message i of those added, the answer last.
+func (n *node) key(i int) key {
 	switch {
 	case i == len(n.turn.Added):
-		return loose(n.turn.Answer).Hash()
-	case i < len(n.hashes) && n.hashes[i] != message.Hash{}:
-		return n.hashes[i]
+		return keyOfMessage(loose(n.turn.Answer))
+	case i < len(n.keys) && n.keys[i] != key{}:
+		return n.keys[i]
 	}
-	return loose(n.turn.Added[i]).Hash()
+	return keyOfMessage(loose(n.turn.Added[i]))
 }
 
+// start is the history that is nothing but a head.
+func start(head message.Hash) key { return keyOf(head[:]) }
+
 // chainAt is the history after the first k messages of the conversation.
-func (n *node) chainAt(k int) message.Hash {
+func (n *node) chainAt(k int) key {
 	for k <= n.keep {
 		if n.parent == nil {
-			return n.head
+			return start(n.head)
 		}
 		n = n.parent
 	}
 	for i := len(n.chains); i < k-n.keep; i++ {
-		var before message.Hash
-		if i > 0 {
+		var before key
+		switch {
+		case i > 0:
 			before = n.chains[i-1]
-		} else if before = n.head; n.parent != nil {
+		case n.parent != nil:
 			before = n.parent.chainAt(n.keep)
+		default:
+			before = start(n.head)
 		}
-		n.chains = append(n.chains, message.Chain(before, n.hash(i)))
+		n.chains = append(n.chains, before.then(n.key(i)))
 	}
 	return n.chains[k-n.keep-1]
 }
 
 // byHistory finds turns by a history of theirs.
 type byHistory struct {
-	m map[message.Hash][]*node
+	m map[key][]*node
 	// known are the turns in it, of those of the session.
 	known int
 }
 
 // prompted returns the turns that answered a history.
-func (s *Session) prompted(history message.Hash) []*node {
+func (s *Session) prompted(history key) []*node {
 	return s.find(&s.prompts, history, func(n *node) int { return n.count() - 1 })
 }
 
 // answered returns the turns whose history, the answer included, is this one.
-func (s *Session) answered(history message.Hash) []*node {
+func (s *Session) answered(history key) []*node {
 	return s.find(&s.answers, history, (*node).count)
 }
 
 // find brings an index up to date, in which turns stand by their history after
 // so many messages as place says, and looks up a history.
-func (s *Session) find(in *byHistory, history message.Hash, place func(*node) int) []*node {
+func (s *Session) find(in *byHistory, history key, place func(*node) int) []*node {
 	for ; in.known < len(s.tree.Turns); in.known++ {
 		n := s.nodes[s.tree.Turns[in.known]]
 		at := n.chainAt(place(n))
@@ -256,21 +262,21 @@ func (n *node) walk(fn func(k int, m message.Message, by *node) bool) bool {
 	return true
 }
 
-// history is a request's history. Each message is hashed at most once.
+// history is a request's history. Each message's key is taken at most once.
 type history struct {
 	head     message.Head
 	messages []message.Message
-	hashes   []message.Hash // of messages, zero for those that were not taken
+	keys     []key // of messages, zero for those that were not taken
 }
 
-func (h *history) hash(i int) message.Hash {
-	if h.hashes == nil {
-		h.hashes = make([]message.Hash, len(h.messages))
+func (h *history) key(i int) key {
+	if h.keys == nil {
+		h.keys = make([]key, len(h.messages))
 	}
-	if h.hashes[i] == (message.Hash{}) {
-		h.hashes[i] = loose(h.messages[i]).Hash()
+	if h.keys[i] == (key{}) {
+		h.keys[i] = keyOfMessage(loose(h.messages[i]))
 	}
-	return h.hashes[i]
+	return h.keys[i]
 }
 
 // Match finds the turn that a request continues: the one whose history, answer
@@ -307,8 +313,8 @@ func (s *Session) Match(c message.Conversation) (m Match, known bool) {
 		slices.Reverse(m.RewrittenTurns)
 	}
 	m.decide(s, parent, h, known)
-	if h.hashes != nil {
-		m.hashes = h.hashes[m.Keep:]
+	if h.keys != nil {
+		m.keys = h.keys[m.Keep:]
 	}
 	return m, known
 }
@@ -326,7 +332,7 @@ func (n *node) names(turn string) bool {
 func isAnswer(m message.Message) bool { return m.Role == message.Assistant }
 
 // latest returns the turn that was committed last if the request plainly
-// continues it. It is what search would find: comparing texts costs much less
+// continues it. It is what search would find: comparing texts costs less
 // than hashing them, and a turn's work should depend on what is new.
 func (s *Session) latest(h *history) *node {
 	turns := s.tree.Turns
@@ -351,7 +357,7 @@ func (s *Session) latest(h *history) *node {
 	return n
 }
 
-// search returns the turn that the request continues, by the hashes of its
+// search returns the turn that the request continues, by the keys of its
 // history.
 func (s *Session) search(h *history, m *Match) (parent *node) {
 	last := len(h.messages) // after the last answer
@@ -361,11 +367,11 @@ func (s *Session) search(h *history, m *Match) (parent *node) {
 	if last == 0 {
 		return nil
 	}
-	chains := make([]message.Hash, last+1)
-	chains[0] = s.headHash(h.head)
+	chains := make([]key, last+1)
+	chains[0] = start(s.headHash(h.head))
 	named := map[int]*node{}
 	for i, msg := range h.messages[:last] {
-		chains[i+1] = message.Chain(chains[i], h.hash(i))
+		chains[i+1] = chains[i].then(h.key(i))
 		if n := s.named(msg, chains[i]); n != nil {
 			chains[i+1], named[i+1] = n.chainAt(n.count()), n
 		}
@@ -388,7 +394,7 @@ func (s *Session) search(h *history, m *Match) (parent *node) {
 // named returns the turn that an answer says it was given in, if it answered
 // the same history and made the same calls: then it is that turn, among equal
 // ones and however the client changed its text.
-func (s *Session) named(m message.Message, history message.Hash) *node {
+func (s *Session) named(m message.Message, history key) *node {
 	if m.Turn == "" || m.Role != message.Assistant {
 		return nil
 	}
@@ -418,14 +424,14 @@ func (s *Session) newest(equal []*node) (best *node, ambiguous bool) {
 
 func (m *Match) decide(s *Session, parent *node, h *history, known bool) {
 	again := func() bool {
-		var end message.Hash
+		var end key
 		if parent != nil {
 			end = parent.chainAt(parent.count())
 		} else {
-			end = s.headHash(h.head)
+			end = start(s.headHash(h.head))
 		}
 		for i := m.Keep; i < len(h.messages); i++ {
-			end = message.Chain(end, h.hash(i))
+			end = end.then(h.key(i))
 		}
 		return len(s.prompted(end)) > 0
 	}
@@ -464,19 +470,19 @@ func (s *Session) sameUnderOtherHead(h *history) bool {
 	head := s.headHash(h.head)
 	return slices.ContainsFunc(s.tree.Roots, func(t *tree.Turn) bool {
 		n := s.nodes[t]
-		return n != nil && len(n.turn.Added) > 0 && n.head != head && n.chainAt(1) == message.Chain(n.head, h.hash(0))
+		return n != nil && len(n.turn.Added) > 0 && n.head != head && n.chainAt(1) == start(n.head).then(h.key(0))
 	})
 }
 
 // compare names the differences between a recorded message and its echo, which
-// have the same loose hash or are an answer that names its turn.
+// have the same loose key or are an answer that names its turn.
 func (m *Match) compare(recorded, echo message.Message) (rewritten bool) {
 	if recorded.Content.Form != echo.Content.Form {
 		m.tolerate(ContentForm)
 	}
 	switch {
 	case recorded.Content.String() == echo.Content.String():
-	case echo.Turn != "" && loose(recorded).Hash() != loose(echo).Hash():
+	case echo.Turn != "" && keyOfMessage(loose(recorded)) != keyOfMessage(loose(echo)):
 		rewritten = true
 	default:
 		m.tolerate(TrailingSpace)
@@ -512,7 +518,7 @@ func (m *Match) tolerate(what string) {
 	}
 }
 
-// alike reports whether two messages surely have the same loose hash.
+// alike reports whether two messages surely have the same loose key.
 func alike(a, b message.Message) bool {
 	if a.Role != b.Role || a.CallID != b.CallID || a.Role != message.Tool && a.Name != b.Name {
 		return false

@@ -364,3 +364,53 @@ func TestOneUndeliveredAnswerIsGivenAgainOnce(t *testing.T) {
 	require.Equal(t, id, take())
 	require.Empty(t, take())
 }
+
+func parse(t *testing.T, raw string) message.Message {
+	t.Helper()
+	m, err := message.Parse([]byte(raw))
+	require.NoError(t, err, raw)
+	return m
+}
+
+func TestWhatTheModelReadsAlikeIsTheSameMessage(t *testing.T) {
+	for name, pair := range map[string][2]string{
+		"a text and a list of one": {`{"role":"user","content":"a"}`, `{"role":"user","content":[{"type":"text","text":"a"}]}`},
+		"null and nothing":         {`{"role":"assistant","content":null}`, `{"role":"assistant","content":""}`},
+		"arguments that are respelled": {
+			`{"role":"assistant","content":null,"calls":[{"id":"c","name":"f","arguments":"{\"a\": 1}"}]}`,
+			`{"role":"assistant","content":null,"calls":[{"id":"c","name":"f","arguments":"{\"a\":1}"}]}`,
+		},
+		"reasoning that is dropped": {`{"role":"assistant","content":"a","reasoning":"r"}`, `{"role":"assistant","content":"a"}`},
+		"the name of a tool":        {`{"role":"tool","content":"a","call_id":"c","name":"f"}`, `{"role":"tool","content":"a","call_id":"c"}`},
+	} {
+		require.True(t, session.Alike(parse(t, pair[0]), parse(t, pair[1])), name)
+	}
+}
+
+func TestWhatTheModelReadsOtherwiseIsAnother(t *testing.T) {
+	var seen []message.Message
+	for _, raw := range []string{
+		`{"role":"user","content":"a"}`,
+		`{"role":"assistant","content":"a"}`,
+		`{"role":"system","content":"a"}`,
+		`{"role":"user","content":"ab"}`,
+		`{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}`,
+		`{"role":"user","content":[{"type":"text","text":"ab"},{"type":"text","text":""}]}`,
+		`{"role":"user","content":"a","name":"b"}`,
+		`{"role":"assistant","content":"a","calls":[{"id":"b","name":"","arguments":""}]}`,
+		`{"role":"assistant","content":"a","calls":[{"id":"b","name":"","arguments":""},{"id":"","name":"","arguments":""}]}`,
+		`{"role":"assistant","content":"","calls":[{"id":"a","name":"","arguments":""},{"id":"b","name":"","arguments":""}]}`,
+		`{"role":"tool","content":"a","call_id":"b"}`,
+		`{"role":"user","content":[{"type":"image","data":"a"}]}`,
+		`{"role":"user","content":[{"type":"text","text":"{\"type\":\"image\",\"data\":\"a\"}"}]}`,
+		`{"role":"user","content":[{"type":"text","text":"{\"type\":\"image\",\"data\":\"a\"}"},{"type":"text","text":""}]}`,
+		`{"role":"user","content":[{"type":"image","data":"a"},{"type":"text","text":""}]}`,
+	} {
+		m := parse(t, raw)
+		for _, other := range seen {
+			require.False(t, session.Alike(m, other), raw)
+		}
+		seen = append(seen, m)
+		require.True(t, session.Alike(m, parse(t, string(m.AppendJSON(nil)))), "as it is read from the log")
+	}
+}
