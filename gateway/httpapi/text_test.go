@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,28 +20,44 @@ import (
 	"turnlog.dev/gateway/httpapi"
 	"turnlog.dev/gateway/pool"
 	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/mem"
+	"turnlog.dev/schema/message"
 )
 
-// textWorld is a gateway in front of a server that speaks chat completions, and
-// the key of a session.
-func textWorld(t *testing.T, upstream http.HandlerFunc) (h http.Handler, key string) {
+// textWorld is a gateway in front of a server that speaks chat completions, a
+// session of it, with its key, and the log.
+type textWorld struct {
+	http.Handler
+	session, key string
+	log          journal.Journal
+}
+
+func newTextWorld(t *testing.T, upstream http.HandlerFunc) textWorld {
 	srv := httptest.NewServer(upstream)
 	t.Cleanup(srv.Close)
 	e, err := openai.New(openai.Config{Config: wire.Config{URL: srv.URL}})
 	require.NoError(t, err)
 	p, err := pool.New(pool.Config{Name: "any"}, pool.Replica{Name: "up", Kind: "openai", Engine: e})
 	require.NoError(t, err)
+	log := mem.New(mem.Options{})
 	g, err := gateway.New(gateway.Default(), gateway.Deps{
-		Journal: mem.New(mem.Options{}), Keys: gateway.NewKeys([]byte("seed"), "admin"),
+		Journal: log, Keys: gateway.NewKeys([]byte("seed"), "admin"),
 		Models: gateway.NewModels(&gateway.Model{Name: "any", Wire: gateway.Text, Pool: p}),
 	})
 	require.NoError(t, err)
 	opened, err := g.Open(t.Context(), gateway.OpenRequest{Opened: &event.SessionOpened{}})
 	require.NoError(t, err)
-	h, err = httpapi.New(httpapi.Default(), httpapi.Deps{Gateway: g})
+	h, err := httpapi.New(httpapi.Default(), httpapi.Deps{Gateway: g})
 	require.NoError(t, err)
-	return h, opened.Key
+	return textWorld{h, opened.Session, opened.Key, log}
+}
+
+// ask is a request for a chat completion.
+func (w textWorld) ask(body string) *http.Request {
+	req := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
+	req.Header.Set("Authorization", "Bearer "+w.key)
+	return req
 }
 
 func delta(content, finish string) string {
@@ -61,7 +78,7 @@ func (f flushes) FlushError() error {
 func TestWhatComesTogetherLeavesTogetherAndAtOnce(t *testing.T) {
 	bursts := [][]string{{"one ", "two ", "three "}, {"four "}, {"five ", "six "}}
 	arrived := make(chan struct{})
-	h, key := textWorld(t, func(w http.ResponseWriter, r *http.Request) {
+	world := newTextWorld(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "text/event-stream")
 		for i, burst := range bursts {
@@ -82,13 +99,13 @@ func TestWhatComesTogetherLeavesTogetherAndAtOnce(t *testing.T) {
 	})
 	var sent atomic.Int32
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.ServeHTTP(flushes{w, &sent}, r)
+		world.ServeHTTP(flushes{w, &sent}, r)
 	}))
 	defer srv.Close()
 	req, err := http.NewRequest(http.MethodPost, srv.URL+"/v1/chat/completions",
 		strings.NewReader(`{"model":"any","messages":[{"role":"user","content":"Count."}],"stream":true,"stream_options":{"include_usage":true}}`))
 	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("Authorization", "Bearer "+world.key)
 	res, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
 	defer res.Body.Close()
@@ -124,7 +141,7 @@ func TestATextTurnTakesItsTextsInMemoryAFewTimes(t *testing.T) {
 	// The limits are for the race detector, under which memory to be used again is
 	// thrown away now and then; without it it is a third less. Every third byte of
 	// the second text is escaped.
-	for line, limit := range map[string]float64{"The quick brown fox. ": 8, "\treturn \"a\"\n": 11} {
+	for line, limit := range map[string]float64{"The quick brown fox. ": 6.5, "\treturn \"a\"\n": 11} {
 		const size = 64 << 10
 		text := strings.Repeat(line, size/len(line))
 		var answer strings.Builder
@@ -133,16 +150,14 @@ func TestATextTurnTakesItsTextsInMemoryAFewTimes(t *testing.T) {
 		}
 		answer.WriteString(delta("", `"stop"`) + "data: [DONE]\n\n")
 		said := answer.String()
-		h, key := textWorld(t, func(w http.ResponseWriter, r *http.Request) {
+		world := newTextWorld(t, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, said)
 		})
 		body := fmt.Sprintf(`{"model":"any","messages":[{"role":"user","content":%q}]}`, text)
 		once := func() {
-			req := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
-			req.Header.Set("Authorization", "Bearer "+key)
-			h.ServeHTTP(sink{http.Header{}}, req)
+			world.ServeHTTP(sink{http.Header{}}, world.ask(body))
 		}
 		once()
 		const turns = 20
@@ -155,5 +170,32 @@ func TestATextTurnTakesItsTextsInMemoryAFewTimes(t *testing.T) {
 		times := float64(after.TotalAlloc-before.TotalAlloc) / turns / (2 * float64(len(text)))
 		t.Logf("%.1f times question and answer", times)
 		require.Less(t, times, limit)
+	}
+}
+
+func TestTheLogHasEachTextOfATextTurnOnce(t *testing.T) {
+	for name, c := range map[string]struct{ wrote, answer, apart string }{
+		"as it was written":  {"All is well in here.", "All is well in here.", ""},
+		"behind a stop text": {"All is well END in here.", "All is well ", "All is well END in here."},
+	} {
+		world := newTextWorld(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, delta(c.wrote, "null")+delta("", `"stop"`)+"data: [DONE]\n\n")
+		})
+		world.ServeHTTP(sink{http.Header{}}, world.ask(`{"model":"any","stop":"END","messages":[{"role":"user","content":"What is in here?"}]}`))
+		turns := 0
+		for e, err := range world.log.ReadSession(t.Context(), world.session, journal.Tip{}) {
+			require.NoError(t, err)
+			if committed := e.Event.GetTurnCommitted(); committed != nil {
+				turns++
+				require.Equal(t, 1, bytes.Count(e.Body, []byte("What is in here?")), name)
+				require.Equal(t, c.apart, committed.GetCompletion().GetText(), name)
+				answer, err := message.Parse(committed.GetConversation().GetAnswer())
+				require.NoError(t, err)
+				require.Equal(t, c.answer, answer.Content.String(), name)
+			}
+		}
+		require.Equal(t, 1, turns, name)
 	}
 }
