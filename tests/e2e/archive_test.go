@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/recorder/archive"
@@ -59,7 +62,27 @@ func (a *agent) status(t *testing.T, method, path, body string) (int, string) {
 // archive and refused for everything else, after a restart too; the open one,
 // its run and new ones go on.
 func TestSessionsLeaveTheLogForTheArchiveAndAreOver(t *testing.T) {
+	t.Run("a folder", func(t *testing.T) { sessionsLeave(t) })
+	t.Run("a bucket", func(t *testing.T) { sessionsLeave(t, bucket(t)...) })
+}
+
+// bucket are the settings of a store in S3.
+func bucket(t *testing.T) []string {
+	backend := s3mem.New()
+	require.NoError(t, backend.CreateBucket("shards"))
+	server := httptest.NewServer(gofakes3.New(backend).Server())
+	t.Cleanup(server.Close)
+	t.Setenv("AWS_ACCESS_KEY_ID", "id")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	return []string{
+		"--exporter.s3.endpoint", strings.TrimPrefix(server.URL, "http://"), "--exporter.s3.insecure", "--exporter.s3.bucket", "shards",
+		"--exporter.s3.prefix", "some/folder", "--exporter.s3.region", "us-east-1", "--exporter.s3.path-style",
+	}
+}
+
+func sessionsLeave(t *testing.T, store ...string) {
 	data := filepath.Join(t.TempDir(), "data")
+	archiving := append(store, archiving...)
 	args := append([]string{"--recorder.archive.every", "1s", "--exporter.flush", "1s"}, archiving...)
 	p, a := all(t, data, args...)
 	var open struct{ Session, Key string }
@@ -110,7 +133,7 @@ func TestSessionsLeaveTheLogForTheArchiveAndAreOver(t *testing.T) {
 	said, err := output(append([]string{"verify", "--data", data}, archiving...)...)
 	require.NoError(t, err, said)
 	require.Contains(t, said, "0 findings")
-	said, err = output("up", "--data", data, "--listen", "127.0.0.1:0", "--logging.level", "error")
+	said, err = output(append([]string{"up", "--data", data, "--listen", "127.0.0.1:0", "--logging.level", "error"}, store...)...)
 	require.Error(t, err)
 	require.Contains(t, said, "sessions of this log are in an archive")
 	p, a = all(t, data, args...)
