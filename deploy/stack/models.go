@@ -122,7 +122,7 @@ func (s *Stack) files(ctx context.Context, c config.Model) (files, error) {
 	if f, ok := s.opened[key]; ok {
 		return f, nil
 	}
-	opened, err := openFiles(ctx, c)
+	opened, err := openFiles(ctx, c, s.opt.Download)
 	if err != nil {
 		return files{}, err
 	}
@@ -130,7 +130,7 @@ func (s *Stack) files(ctx context.Context, c config.Model) (files, error) {
 		return files{}, fmt.Errorf("%s has no chat template; add a chat_template.jinja to its folder", c.Files)
 	}
 	fam := family.Detect(family.Evidence{
-		Template: opened.Template.Source(chat.Default), Added: opened.Tokenizer.Added(), ModelType: opened.Config.ModelType,
+		Template: opened.Template.Source(chat.Default), Added: opened.Tokenizer.Added(), ModelType: opened.ModelType,
 	})
 	if c.Family != "" {
 		if fam, err = family.ByName(c.Family); err != nil {
@@ -207,9 +207,9 @@ func byName(histories map[prompt.Policy]*prompt.Assembler) map[string]render.Pro
 // tag hf.
 var otherTokenizers func(definition []byte) (tokenizer.Tokenizer, error)
 
-func openFiles(ctx context.Context, c config.Model) (*hub.Model, error) {
+func openFiles(ctx context.Context, c config.Model, download func(hub.Progress)) (*hub.Model, error) {
 	h := hub.FromEnv()
-	h.Fallback = otherTokenizers
+	h.Fallback, h.Progress = otherTokenizers, download
 	if c.Files == DemoFiles {
 		return h.OpenFS(demo.Files(), DemoFiles)
 	}

@@ -118,7 +118,7 @@ func Speller(ctx context.Context, cfg config.Config, fingerprint string) (func(i
 		if c.Files == "" {
 			continue
 		}
-		f, err := openFiles(ctx, c)
+		f, err := openFiles(ctx, c, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -17,6 +17,7 @@ import (
 	"turnlog.dev/deploy/config"
 	"turnlog.dev/exporter"
 	"turnlog.dev/recorder/render"
+	"turnlog.dev/tokenizer/hub"
 )
 
 // Roles are the parts that a process runs.
@@ -33,6 +34,8 @@ type Options struct {
 	// Out is for people: what listens where.
 	Out     io.Writer
 	Version string
+	// Download is told how downloads of model files go on; nil for nobody.
+	Download func(hub.Progress)
 	// Fault is called at named points; nil but in crash tests.
 	Fault func(point string)
 }

@@ -156,20 +156,3 @@ func setList(v reflect.Value, a *array.List, i int) {
 func cut[T any](values []T, start, end int64) []T {
 	return append(make([]T, 0, end-start), values[start:end]...)
 }
-
-// Metadata returns the key-value metadata of a file, without the Arrow schema.
-func Metadata(r io.ReaderAt, size int64) (map[string]string, error) {
-	pf, err := file.NewParquetReader(io.NewSectionReader(r, 0, size))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	defer pf.Close()
-	pairs := make(map[string]string)
-	kv := pf.MetaData().KeyValueMetadata()
-	for i, key := range kv.Keys() {
-		if key != "ARROW:schema" {
-			pairs[key] = kv.Values()[i]
-		}
-	}
-	return pairs, nil
-}

@@ -82,7 +82,7 @@ var (
 	// DeepSeekV32 is DeepSeek V3.2. Its checkpoints bring Python code instead
 	// of a template; a template has to be given.
 	DeepSeekV32 = Family{
-		Name: "deepseek_v32", Template: FromUser, Format: parse.DeepSeekV32, Stops: []string{"<｜end▁of▁sentence｜>"}, Thinking: "thinking",
+		Name: "deepseek_v32", Format: parse.DeepSeekV32, Stops: []string{"<｜end▁of▁sentence｜>"}, Thinking: "thinking",
 		Keep: []byte(`{"drop_thinking":false}`),
 		recognise: func(e Evidence) int {
 			return score(7, e.has("<｜Assistant｜>"), e.says("DSML｜", "function_calls") || e.ModelType == "deepseek_v32")
@@ -91,7 +91,7 @@ var (
 
 	// DeepSeekV4 is DeepSeek V4. It, too, has no template of its own.
 	DeepSeekV4 = Family{
-		Name: "deepseek_v4", Template: FromUser, Format: parse.DeepSeekV4, Stops: []string{"<｜end▁of▁sentence｜>"}, Thinking: "thinking",
+		Name: "deepseek_v4", Format: parse.DeepSeekV4, Stops: []string{"<｜end▁of▁sentence｜>"}, Thinking: "thinking",
 		Keep: []byte(`{"drop_thinking":false}`),
 		recognise: func(e Evidence) int {
 			return score(7, e.has("<｜Assistant｜>"), e.says("DSML｜") && !e.says("function_calls") || e.ModelType == "deepseek_v4")

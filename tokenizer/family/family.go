@@ -22,8 +22,6 @@ import (
 // copy.
 type Family struct {
 	Name string
-	// Template says where the family's template comes from.
-	Template Source
 	// Policies are the history policies that the family allows; nil is all.
 	Policies []Policy
 	// Format is how replies are written.
@@ -62,19 +60,6 @@ const (
 	// VendorHistory lets the template rewrite; where it does, the next call is a
 	// new root.
 	VendorHistory Policy = "vendor"
-)
-
-// Source says where a family's template is found.
-type Source string
-
-// The sources.
-const (
-	// FromCheckpoint: in the checkpoint's files, as chat_template.jinja or in
-	// tokenizer_config.json.
-	FromCheckpoint Source = ""
-	// FromUser: checkpoints bring code instead of a template, which is not run;
-	// the user puts a chat_template.jinja beside their files.
-	FromUser Source = "user"
 )
 
 // Evidence is what a family is recognised by. All of it is in a checkpoint's

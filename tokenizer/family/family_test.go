@@ -35,10 +35,8 @@ func TestFamiliesCanBeNamed(t *testing.T) {
 	require.ErrorContains(t, err, `"qwen4" is not known; there are chatml, qwen3,`)
 }
 
-func TestOnlyDeepSeeksNewestBringNoTemplate(t *testing.T) {
+func TestEveryFamilyThatIsKnownHasBothPolicies(t *testing.T) {
 	for _, f := range family.All() {
-		brings := f.Name != family.DeepSeekV32.Name && f.Name != family.DeepSeekV4.Name
-		require.Equal(t, brings, f.Template == family.FromCheckpoint, f.Name)
 		require.True(t, f.Allows(family.KeepHistory), f.Name)
 		require.True(t, f.Allows(family.VendorHistory), f.Name)
 	}

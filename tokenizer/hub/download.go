@@ -167,7 +167,7 @@ type counted struct {
 func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.state.Done += int64(n)
-	if c.report != nil {
+	if c.report != nil && n > 0 {
 		c.report(c.state)
 	}
 	return n, err

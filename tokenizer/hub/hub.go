@@ -88,9 +88,6 @@ func FromEnv() Hub {
 	return h
 }
 
-// Open opens a model with the settings of the environment.
-func Open(ctx context.Context, ref string) (*Model, error) { return FromEnv().Open(ctx, ref) }
-
 // Open opens the model that ref names: a folder, or org/name, or
 // org/name@revision, where a revision is a branch, a tag or a commit. What is
 // in the cache is used without asking the hub; pin a commit to be sure what

@@ -155,7 +155,7 @@ func TestAModelIsDownloadedOnceAndThenFoundInTheCache(t *testing.T) {
 	require.Equal(t, commit, m.Revision)
 	require.ElementsMatch(t, []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}, files, "no weights and no code")
 	require.Equal(t, []uint32{7977, 7978}, m.StopTokens)
-	require.Equal(t, hub.Config{ModelType: "demo", Architectures: []string{"DemoForCausalLM"}, VocabSize: 8192, MaxPositions: 4096}, m.Config)
+	require.Equal(t, "demo", m.ModelType)
 	require.Equal(t, "<|im_end|>", m.SpecialTokens["eos_token"])
 	require.Equal(t, demo.Tokenizer().Fingerprint(), m.Tokenizer.Fingerprint())
 	require.Len(t, m.Files["tokenizer.json"], 64)

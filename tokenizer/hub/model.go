@@ -32,19 +32,8 @@ type Model struct {
 	// StopTokens are the ids that end generation: those of
 	// generation_config.json, else the eos_token's.
 	StopTokens []uint32
-	// Config is config.json, the parts that concern text.
-	Config Config
-}
-
-// Config is a part of config.json.
-type Config struct {
-	ModelType     string   `json:"model_type"`
-	Architectures []string `json:"architectures"`
-	// VocabSize is the size of the embedding, which may be more than the
-	// tokenizer has.
-	VocabSize int `json:"vocab_size"`
-	// MaxPositions is the longest context, in tokens; 0 if not said.
-	MaxPositions int `json:"max_position_embeddings"`
+	// ModelType is model_type of config.json; empty if not said.
+	ModelType string
 }
 
 // wanted are the files that say something about text. Nothing else is fetched.
@@ -100,9 +89,13 @@ func (h Hub) load(files fs.FS) (*Model, error) {
 	if err := r.decode("tokenizer_config.json", &config); err != nil {
 		return nil, err
 	}
-	if err := r.decode("config.json", &m.Config); err != nil {
+	var about struct {
+		ModelType string `json:"model_type"`
+	}
+	if err := r.decode("config.json", &about); err != nil {
 		return nil, err
 	}
+	m.ModelType = about.ModelType
 	var err error
 	if m.Tokenizer, err = h.loadTokenizer(r, config); err != nil {
 		return nil, err

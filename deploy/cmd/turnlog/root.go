@@ -15,6 +15,7 @@ import (
 
 	"turnlog.dev/deploy/config"
 	"turnlog.dev/deploy/stack"
+	"turnlog.dev/tokenizer/hub"
 )
 
 // root is the command line. Every command that runs something takes the whole
@@ -134,6 +135,7 @@ func run(name, short string, roles stack.Roles) *cobra.Command {
 		log := logger(cfg, cmd.ErrOrStderr())
 		s, err := stack.New(cfg, roles, stack.Options{
 			Log: log, Out: cmd.OutOrStdout(), Version: version(), Fault: faults(),
+			Download: downloads(cmd, log),
 		})
 		if err != nil {
 			return err
@@ -143,6 +145,19 @@ func run(name, short string, roles stack.Roles) *cobra.Command {
 		reloadOnHangup(ctx, s, log, load)
 		return s.Run(ctx)
 	})
+}
+
+// downloads shows the download of a model's files: drawn on a terminal, a line
+// for each file elsewhere.
+func downloads(cmd *cobra.Command, log *slog.Logger) func(hub.Progress) {
+	if isTerminal(cmd.ErrOrStderr()) {
+		return hub.NewBar(cmd.ErrOrStderr()).Draw
+	}
+	return func(p hub.Progress) {
+		if p.Done == p.Total {
+			log.InfoContext(cmd.Context(), "downloaded", "file", p.File, "bytes", p.Total)
+		}
+	}
 }
 
 // quiet is a logger that leaves a terminal to the progress line: only what is

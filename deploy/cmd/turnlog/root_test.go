@@ -1,9 +1,14 @@
 package main
 
 import (
+	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"turnlog.dev/deploy/config"
+	"turnlog.dev/tokenizer/hub"
 )
 
 func TestHelpShowsWhatACommandIsTold(t *testing.T) {
@@ -61,4 +66,16 @@ func TestALogServerThatDoesNotAnswerIsNamedWithoutItsPassword(t *testing.T) {
 	_, err := turnlog(t, "verify", "--log.url", "nats://u:secret@127.0.0.1:1")
 	require.ErrorContains(t, err, "log.url: nats://u:xxxxx@127.0.0.1:1: ")
 	require.ErrorContains(t, err, "is a NATS server running there")
+}
+
+func TestWhereNoTerminalIsADownloadIsALine(t *testing.T) {
+	var said bytes.Buffer
+	cmd := root()
+	cmd.SetErr(&said)
+	show := downloads(cmd, logger(config.Default(), &said))
+	show(hub.Progress{File: "tokenizer.json", Done: 10, Total: 20})
+	require.Empty(t, said.String())
+	show(hub.Progress{File: "tokenizer.json", Done: 20, Total: 20})
+	require.Contains(t, said.String(), `"msg":"downloaded","file":"tokenizer.json","bytes":20`)
+	require.Equal(t, 1, strings.Count(said.String(), "\n"))
 }

@@ -46,11 +46,6 @@ var tables = sync.OnceValue(func() *normalizer {
 	return t
 })
 
-// IsNFC reports whether s is certain to be in normalization form C: no
-// character of it can change or join what stands before it. It is false for
-// some texts that are in the form.
-func IsNFC(s string) bool { return firstUnstable(s, 0) == len(s) }
-
 // firstUnstable is the offset of the first character from i on that carries
 // the class NFC.
 func firstUnstable(s string, i int) int {
