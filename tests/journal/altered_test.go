@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/schema/journal"
 )
 
@@ -22,15 +23,9 @@ func TestWhatWasAlteredInPlaceIsFoundWhenItIsRead(t *testing.T) {
 	dir := t.TempDir()
 	marker := strings.Repeat("altered", 20)
 	run := func(work func(s *natsd.Server)) {
-		s, err := natsd.New(natsd.Config{Mode: natsd.Dev, Dir: dir, MaxBytes: 8 << 30}, quiet())
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- s.Run(ctx) }()
-		require.NoError(t, s.Ready(ctx))
+		s, stop := natsdtest.Start(t, natsd.Config{Dir: dir})
 		work(s)
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 	}
 	run(func(s *natsd.Server) {
 		log := open(t, s, config())

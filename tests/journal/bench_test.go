@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
 )
@@ -20,7 +21,7 @@ func BenchmarkAppend(b *testing.B) {
 	for _, mode := range []natsd.Mode{natsd.Dev, natsd.Single} {
 		for _, size := range []int{2 << 10, 64 << 10} {
 			b.Run(fmt.Sprintf("%s/%d KiB", mode, size>>10), func(b *testing.B) {
-				log := open(b, serve(b, natsd.Config{Mode: mode}), config())
+				log := open(b, natsdtest.Serve(b, natsd.Config{Mode: mode}), config())
 				ev := annotation("s", "", noise(size))
 				b.ReportAllocs()
 				b.SetBytes(int64(size))
@@ -66,7 +67,7 @@ func BenchmarkColdRead(b *testing.B) {
 		b.Skip("fills a log of 240 MB")
 	}
 	const sessions, turns, every = 100_000, 20, 5_000
-	log := open(b, serve(b, natsd.Config{}), config())
+	log := open(b, natsdtest.Serve(b, natsd.Config{}), config())
 	tips := map[string]journal.Tip{}
 	value := noise(2 << 10)
 	appendTo := func(session string) {
@@ -90,7 +91,7 @@ func BenchmarkColdRead(b *testing.B) {
 }
 
 func BenchmarkSubscribe(b *testing.B) {
-	log := open(b, serve(b, natsd.Config{}), config())
+	log := open(b, natsdtest.Serve(b, natsd.Config{}), config())
 	const entries = 20_000
 	for n := range 100 {
 		var tip journal.Tip

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/recorder/registry"
 	"turnlog.dev/schema/journal/jet"
 )
@@ -13,7 +14,7 @@ import (
 func TestARegistryIsThereAfterARestart(t *testing.T) {
 	dir := t.TempDir()
 	open := func(t *testing.T) *registry.Stored {
-		srv := serve(t, natsd.Config{Dir: dir})
+		srv := natsdtest.Serve(t, natsd.Config{Dir: dir})
 		conn, err := jet.Dial(jet.Options{InProcess: srv})
 		require.NoError(t, err)
 		t.Cleanup(conn.Close)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -28,7 +29,7 @@ const (
 
 // child serves until it is killed.
 func child(dir string) {
-	s, err := natsd.New(natsd.Config{Mode: natsd.Dev, Dir: dir, Listen: os.Getenv(listenEnv), MaxBytes: 8 << 30}, quiet())
+	s, err := natsd.New(natsd.Config{Mode: natsd.Dev, Dir: dir, Listen: os.Getenv(listenEnv), MaxBytes: 8 << 30}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		panic(err)
 	}

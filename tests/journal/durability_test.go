@@ -11,13 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/jet"
 )
 
 func TestAModeIsRefusedOnAServerThatCannotKeepIt(t *testing.T) {
-	dev := serve(t, natsd.Config{})
-	single := serve(t, natsd.Config{Mode: natsd.Single})
+	dev := natsdtest.Serve(t, natsd.Config{})
+	single := natsdtest.Serve(t, natsd.Config{Mode: natsd.Single})
 	monitor := func(always string) jet.SyncProof {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = w.Write([]byte(`{"config":{"max_storage":1,"sync_always":` + always + `}}`))
@@ -54,14 +55,14 @@ func TestAModeIsRefusedOnAServerThatCannotKeepIt(t *testing.T) {
 
 func TestTheServersOwnMonitoringIsProofEnough(t *testing.T) {
 	for mode, ok := range map[natsd.Mode]bool{natsd.Single: true, natsd.Dev: false} {
-		s := serve(t, natsd.Config{Mode: mode, Listen: "127.0.0.1:0", Monitor: "127.0.0.1:0"})
+		s := natsdtest.Serve(t, natsd.Config{Mode: mode, Listen: "127.0.0.1:0", Monitor: "127.0.0.1:0"})
 		err := open(t, s, config()).Verify(t.Context(), jet.Single, jet.Monitor(http.DefaultClient, s.MonitorURL()))
 		require.Equal(t, ok, err == nil, err)
 	}
 }
 
 func TestALogIsOpenedAsItWasMadeOrNotAtAll(t *testing.T) {
-	s := serve(t, natsd.Config{})
+	s := natsdtest.Serve(t, natsd.Config{})
 	log := open(t, s, config())
 	id := log.Stream(0)
 	require.Equal(t, id, open(t, s, config()).Stream(0), "the same log")
@@ -72,7 +73,7 @@ func TestALogIsOpenedAsItWasMadeOrNotAtAll(t *testing.T) {
 	} {
 		cfg := config()
 		change(&cfg)
-		_, err := dial(t, s).Open(t.Context(), cfg)
+		_, err := natsdtest.Dial(t, s).Open(t.Context(), cfg)
 		require.Error(t, err, name)
 	}
 
@@ -92,7 +93,7 @@ func TestAConfigurationTellsAllItsFaults(t *testing.T) {
 func TestHealthTellsAFullLog(t *testing.T) {
 	cfg := config()
 	cfg.MaxBytes = 8 << 20
-	log := open(t, serve(t, natsd.Config{}), cfg)
+	log := open(t, natsdtest.Serve(t, natsd.Config{}), cfg)
 	require.NoError(t, log.Health(t.Context()))
 	var tip journal.Tip
 	for n := 0; ; n++ {

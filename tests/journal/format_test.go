@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
 )
@@ -18,7 +19,7 @@ import (
 // What is on the wire is a format: schema/README.md describes it, and other
 // programs read it.
 func TestAMessageIsAsTheFormatSays(t *testing.T) {
-	s := serve(t, natsd.Config{})
+	s := natsdtest.Serve(t, natsd.Config{})
 	log := open(t, s, config())
 	first, err := log.Append(t.Context(), journal.Tip{}, annotation("s", "a", "1"))
 	require.NoError(t, err)

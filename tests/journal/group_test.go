@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/jet"
 )
@@ -14,7 +15,7 @@ import (
 // member is a subscription of a process of its own.
 func member(t *testing.T, s *natsd.Server) (journal.Subscription, *jet.Conn) {
 	t.Helper()
-	conn := dial(t, s)
+	conn := natsdtest.Dial(t, s)
 	log, err := conn.Open(t.Context(), config())
 	require.NoError(t, err)
 	sub, err := log.Subscribe(t.Context(), journal.PartitionOf("s"), journal.SubscribeOptions{Group: "g"})
@@ -35,7 +36,7 @@ func fill(t *testing.T, j journal.Journal, tip journal.Tip, from, to int) journa
 func TestWhatADeadMemberHeldComesToTheNextInOrder(t *testing.T) {
 	for name, later := range map[string]int{"with new entries": 3, "with none": 0} {
 		t.Run(name, func(t *testing.T) {
-			s := serve(t, natsd.Config{})
+			s := natsdtest.Serve(t, natsd.Config{})
 			log := open(t, s, config())
 			tip := fill(t, log, journal.Tip{}, 0, 10)
 
@@ -57,7 +58,7 @@ func TestWhatADeadMemberHeldComesToTheNextInOrder(t *testing.T) {
 }
 
 func TestAMemberThatLostItsPlaceDeliversNothingTwice(t *testing.T) {
-	s := serve(t, natsd.Config{})
+	s := natsdtest.Serve(t, natsd.Config{})
 	log := open(t, s, config())
 	tip := fill(t, log, journal.Tip{}, 0, 4)
 	sub, _ := member(t, s)

@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/schema/journal"
 )
 
 // A process looks at the log while others work on it: what they append and read
 // meanwhile is no damage.
 func TestALogAtWorkIsIntact(t *testing.T) {
-	s := serve(t, natsd.Config{})
+	s := natsdtest.Serve(t, natsd.Config{})
 	log, other := open(t, s, config()), open(t, s, config())
 	sub, err := log.Subscribe(t.Context(), journal.PartitionOf("s"), journal.SubscribeOptions{})
 	require.NoError(t, err)
@@ -46,7 +47,7 @@ func TestALogAtWorkIsIntact(t *testing.T) {
 // A follower that was told to begin after an entry that is not there, such as an
 // exporter whose shards are older than the log, has seen nothing that is missing.
 func TestAFollowerThatBeginsBehindTheEndIsNoDamage(t *testing.T) {
-	log := open(t, serve(t, natsd.Config{}), config())
+	log := open(t, natsdtest.Serve(t, natsd.Config{}), config())
 	sub, err := log.Subscribe(t.Context(), journal.PartitionOf("s"), journal.SubscribeOptions{After: 7})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

@@ -4,7 +4,6 @@ package journal_test
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/jet"
 	"turnlog.dev/schema/journal/journaltest"
@@ -36,39 +36,6 @@ const (
 	tick     = time.Millisecond
 )
 
-// serve runs a server until the test ends.
-func serve(t testing.TB, cfg natsd.Config) *natsd.Server {
-	t.Helper()
-	if cfg.Dir == "" {
-		cfg.Dir = t.TempDir()
-	}
-	if cfg.MaxBytes == 0 {
-		cfg.MaxBytes = 8 << 30
-	}
-	if cfg.Mode == "" {
-		cfg.Mode = natsd.Dev
-	}
-	s, err := natsd.New(cfg, quiet())
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
-	require.NoError(t, s.Ready(ctx))
-	return s
-}
-
-func dial(t testing.TB, s *natsd.Server) *jet.Conn {
-	t.Helper()
-	conn, err := jet.Dial(jet.Options{InProcess: s, Name: "test"})
-	require.NoError(t, err)
-	t.Cleanup(conn.Close)
-	return conn
-}
-
 // config is a log of the turn stream with room for the largest test.
 func config() jet.Config {
 	cfg := jet.DefaultConfig("default", jet.Turns)
@@ -79,7 +46,7 @@ func config() jet.Config {
 
 func open(t testing.TB, s *natsd.Server, cfg jet.Config) *jet.Log {
 	t.Helper()
-	log, err := dial(t, s).Open(context.Background(), cfg)
+	log, err := natsdtest.Dial(t, s).Open(context.Background(), cfg)
 	require.NoError(t, err)
 	return log
 }
@@ -106,8 +73,6 @@ func read(t testing.TB, j journal.Journal, session string) (list []journal.Entry
 	}
 	return list
 }
-
-func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // noise is a text that no compression makes smaller.
 func noise(size int) string {

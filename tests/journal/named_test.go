@@ -6,13 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/jet"
 	"turnlog.dev/schema/journal/journaltest"
 )
 
 func TestANamedTrajectoryStreamIsApartFromAllOthersAndCanBeRemoved(t *testing.T) {
-	conn, err := jet.Dial(jet.Options{InProcess: serve(t, natsd.Config{})})
+	conn, err := jet.Dial(jet.Options{InProcess: natsdtest.Serve(t, natsd.Config{})})
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	open := func(tenant string, kind jet.Kind, streams int) *jet.Log {

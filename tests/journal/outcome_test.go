@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/jet"
 	"turnlog.dev/schema/journal/journaltest"
@@ -28,7 +29,7 @@ func openOver(t *testing.T, w *wire) *jet.Log {
 }
 
 func TestAnAppendWhoseAnswerIsLostIsStoredOnce(t *testing.T) {
-	w := newWire(serve(t, natsd.Config{}))
+	w := newWire(natsdtest.Serve(t, natsd.Config{}))
 	log := openOver(t, w)
 	tip, err := log.Append(t.Context(), journal.Tip{}, annotation("s", "a", "1"))
 	require.NoError(t, err)
@@ -50,7 +51,7 @@ func TestAnAppendWhoseAnswerIsLostIsStoredOnce(t *testing.T) {
 }
 
 func TestAnAppendOutlivesABrokenConnection(t *testing.T) {
-	s := serve(t, natsd.Config{})
+	s := natsdtest.Serve(t, natsd.Config{})
 	w := newWire(s)
 	log := openOver(t, w)
 	w.cut(nil)
@@ -76,12 +77,7 @@ func TestAnAppendOutlivesABrokenConnection(t *testing.T) {
 
 func TestAServerThatComesBackHasEverything(t *testing.T) {
 	dir := t.TempDir()
-	ctx, cancel := context.WithCancel(t.Context())
-	first, err := natsd.New(natsd.Config{Mode: natsd.Dev, Dir: dir, MaxBytes: 8 << 30}, quiet())
-	require.NoError(t, err)
-	done := make(chan error, 1)
-	go func() { done <- first.Run(ctx) }()
-	require.NoError(t, first.Ready(ctx))
+	first, stop := natsdtest.Start(t, natsd.Config{Dir: dir})
 	w := newWire(first)
 	log := openOver(t, w)
 	sub, err := log.Subscribe(t.Context(), journal.PartitionOf("s"), journal.SubscribeOptions{Group: "g"})
@@ -94,10 +90,9 @@ func TestAServerThatComesBackHasEverything(t *testing.T) {
 	}
 	list := fetch(t, sub, 3)
 	require.NoError(t, sub.Ack(t.Context(), list[0]))
-	cancel()
-	require.NoError(t, <-done)
+	stop()
 
-	w.cut(serve(t, natsd.Config{Dir: dir}))
+	w.cut(natsdtest.Serve(t, natsd.Config{Dir: dir}))
 	_, err = journaltest.Append(t.Context(), log, tip, annotation("s", "d", "1"))
 	require.NoError(t, err)
 	require.Len(t, read(t, log, "s"), 4)
@@ -110,7 +105,7 @@ func TestAServerThatComesBackHasEverything(t *testing.T) {
 }
 
 func TestReadingFromATipCostsOnlyWhatIsNew(t *testing.T) {
-	w := newWire(serve(t, natsd.Config{}))
+	w := newWire(natsdtest.Serve(t, natsd.Config{}))
 	log := openOver(t, w)
 	cost := func(session string, events int) int64 {
 		var tip journal.Tip

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/jet"
@@ -20,7 +21,7 @@ type journalEvent = *event.Event
 func TestJetStreamKeepsThePromises(t *testing.T) {
 	for _, streams := range []int{1, 8} {
 		t.Run(fmt.Sprint(streams, " streams"), func(t *testing.T) {
-			s := serve(t, natsd.Config{})
+			s := natsdtest.Serve(t, natsd.Config{})
 			nc := raw(t, s)
 			tenant := 0
 			next := func() jet.Config { // every test has a log of its own
@@ -32,7 +33,7 @@ func TestJetStreamKeepsThePromises(t *testing.T) {
 				cfg.Batches = true
 				return cfg
 			}
-			conn := dial(t, s)
+			conn := natsdtest.Dial(t, s)
 			journaltest.Run(t,
 				func(t *testing.T) journal.Journal {
 					log, err := conn.Open(t.Context(), next())

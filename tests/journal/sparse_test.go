@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/jet"
 )
@@ -15,7 +16,7 @@ import (
 // A server that looks for a session's next message passes over all that stand
 // between. Where they are many, each message says where the one before is.
 func TestASessionWhoseEventsAreFarApartIsReadWithoutASearch(t *testing.T) {
-	s := serve(t, natsd.Config{})
+	s := natsdtest.Serve(t, natsd.Config{})
 	log := open(t, s, config())
 	watch := raw(t, s)
 	asked, err := watch.SubscribeSync("$JS.API.DIRECT.GET.>")
@@ -81,7 +82,7 @@ func TestASessionWhoseEventsAreFarApartIsReadWithoutASearch(t *testing.T) {
 func TestASessionOfBatchesIsReadWhereverItStands(t *testing.T) {
 	cfg := jet.DefaultConfig("default", jet.Trajectories)
 	cfg.MaxBytes = 1 << 30
-	log := open(t, serve(t, natsd.Config{}), cfg)
+	log := open(t, natsdtest.Serve(t, natsd.Config{}), cfg)
 	var far, other journal.Tip
 	for n := range 3 {
 		tips, err := log.AppendAll(t.Context(), journal.PartitionOf("far"), []journal.Continuation{
@@ -103,7 +104,7 @@ func TestASessionOfBatchesIsReadWhereverItStands(t *testing.T) {
 // event that is larger than one comes all the same, in its place.
 func TestAnEventThatIsLargerThanAPullIsDelivered(t *testing.T) {
 	cfg := config()
-	log := open(t, serve(t, natsd.Config{}), cfg)
+	log := open(t, natsdtest.Serve(t, natsd.Config{}), cfg)
 	var tip journal.Tip
 	var err error
 	for n, size := range []int{10, cfg.MaxEvent - 4096, 10, 600 << 10, 600 << 10, 10} {

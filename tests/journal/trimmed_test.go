@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/jet"
 	"turnlog.dev/schema/journal/journaltest"
@@ -37,7 +38,7 @@ func TestWhatWasTrimmedIsNoDamageAndWhatWasNotIs(t *testing.T) {
 	dir := t.TempDir()
 	restart := func(do func(s *natsd.Server, log *jet.Log)) {
 		t.Run("life", func(t *testing.T) {
-			s := serve(t, natsd.Config{Dir: dir})
+			s := natsdtest.Serve(t, natsd.Config{Dir: dir})
 			log := open(t, s, config())
 			require.NoError(t, log.Intact(t.Context()))
 			do(s, log)
@@ -71,7 +72,7 @@ func TestWhatWasTrimmedIsNoDamageAndWhatWasNotIs(t *testing.T) {
 		written(t, log, 3, "taken", "kept")
 	})
 	t.Run("damage", func(t *testing.T) {
-		s := serve(t, natsd.Config{Dir: dir})
+		s := natsdtest.Serve(t, natsd.Config{Dir: dir})
 		log := open(t, s, config())
 		request := fmt.Sprintf(`{"filter":"tl.default.s.%02d.taken"}`, journal.PartitionOf("taken"))
 		reply, err := raw(t, s).RequestWithContext(t.Context(), "$JS.API.STREAM.PURGE.tl-default-s-00", []byte(request))
@@ -86,10 +87,10 @@ func TestWhatWasTrimmedIsNoDamageAndWhatWasNotIs(t *testing.T) {
 // TestATrimThatDiedIsFinishedByTheNext leaves the record of one that died before
 // it removed anything, and in the middle.
 func TestATrimThatDiedIsFinishedByTheNext(t *testing.T) {
-	s := serve(t, natsd.Config{})
+	s := natsdtest.Serve(t, natsd.Config{})
 	log := open(t, s, config())
 	tips := written(t, log, 10, "a", "b", "c", "open")
-	bucket, err := dial(t, s).OpenBucket(t.Context(), jet.BucketConfig{Tenant: "default", Name: jet.TrimsBucket, Replicas: 1, MaxBytes: jet.TrimsBytes})
+	bucket, err := natsdtest.Dial(t, s).OpenBucket(t.Context(), jet.BucketConfig{Tenant: "default", Name: jet.TrimsBucket, Replicas: 1, MaxBytes: jet.TrimsBytes})
 	require.NoError(t, err)
 	left, err := json.Marshal(map[string]any{
 		"stream": log.Stream(0), "gone": 0, "going": []map[string]any{
@@ -121,7 +122,7 @@ func TestATrimThatDiedIsFinishedByTheNext(t *testing.T) {
 // TestThoseWhoTrimAtTheSameTimeCountOnce trims the same and other sessions from
 // several processes.
 func TestThoseWhoTrimAtTheSameTimeCountOnce(t *testing.T) {
-	s := serve(t, natsd.Config{})
+	s := natsdtest.Serve(t, natsd.Config{})
 	var sessions []string
 	for i := range 40 {
 		sessions = append(sessions, fmt.Sprint("s", i))
@@ -150,7 +151,7 @@ func TestThoseWhoTrimAtTheSameTimeCountOnce(t *testing.T) {
 		}
 	}
 	require.NoError(t, log.Intact(t.Context()))
-	bucket, err := dial(t, s).OpenBucket(t.Context(), jet.BucketConfig{Tenant: "default", Name: jet.TrimsBucket, Replicas: 1, Existing: jet.ReadOnly})
+	bucket, err := natsdtest.Dial(t, s).OpenBucket(t.Context(), jet.BucketConfig{Tenant: "default", Name: jet.TrimsBucket, Replicas: 1, Existing: jet.ReadOnly})
 	require.NoError(t, err)
 	raw, _, err := bucket.Get(t.Context(), "tl-default-s-00")
 	require.NoError(t, err)
@@ -160,7 +161,7 @@ func TestThoseWhoTrimAtTheSameTimeCountOnce(t *testing.T) {
 // TestAFollowerWhoseConsumerIsLostGoesOnOverWhatWasTrimmed loses it, as a server
 // that starts again does, while the follower is behind what was trimmed.
 func TestAFollowerWhoseConsumerIsLostGoesOnOverWhatWasTrimmed(t *testing.T) {
-	s := serve(t, natsd.Config{})
+	s := natsdtest.Serve(t, natsd.Config{})
 	log := open(t, s, config())
 	partition := journal.PartitionOf("a")
 	other := ""

@@ -4,10 +4,8 @@
 package model
 
 import (
-	"context"
 	"flag"
 	"fmt"
-	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/schema/journal/jet"
 	"turnlog.dev/schema/journal/mem"
 )
@@ -59,19 +58,10 @@ func TestRandomProgramsKeepEveryPromise(t *testing.T) {
 // TestTheSameProgramsOnTheRealServer runs the first programs on an embedded
 // server, several at a time.
 func TestTheSameProgramsOnTheRealServer(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	srv, err := natsd.New(natsd.Config{Mode: natsd.Dev, Dir: t.TempDir(), MaxBytes: 1 << 30}, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Run(ctx) }()
-	defer func() { cancel(); require.NoError(t, <-ended) }()
-	require.NoError(t, srv.Ready(ctx))
-	conn, err := jet.Dial(jet.Options{InProcess: srv})
-	require.NoError(t, err)
-	defer conn.Close()
+	conn := natsdtest.Dial(t, natsdtest.Serve(t, natsd.Config{}))
 	cfg := jet.DefaultConfig("default", jet.Turns)
 	cfg.MaxBytes = 1 << 29
-	log, err := conn.Open(ctx, cfg)
+	log, err := conn.Open(t.Context(), cfg)
 	require.NoError(t, err)
 
 	seeds := make(chan uint64)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/engine"
 	"turnlog.dev/gateway/engine/mock"
@@ -169,15 +169,6 @@ func logConfig() jet.Config {
 	return cfg
 }
 
-// freePort is an address that nobody listens on now.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // spawn starts a gateway that kills itself at a point, or never if it is
 // empty. dead is closed when it has ended.
 func spawn(t *testing.T, logURL, engineURL, point string) (url string, dead <-chan struct{}) {
@@ -203,17 +194,8 @@ func spawn(t *testing.T, logURL, engineURL, point string) (url string, dead <-ch
 // its key. Then: one line of turns, the ids that were sampled, nothing twice,
 // nothing lost.
 func TestAKilledGatewayLosesNothingAndDoublesNothing(t *testing.T) {
-	srv, err := natsd.New(natsd.Config{Mode: natsd.Dev, Dir: t.TempDir(), MaxBytes: 1 << 30, Listen: freePort(t)}, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-ended })
-	require.NoError(t, srv.Ready(ctx))
-	conn, err := jet.Dial(jet.Options{InProcess: srv})
-	require.NoError(t, err)
-	t.Cleanup(conn.Close)
-	log, err := conn.Open(ctx, logConfig())
+	srv := natsdtest.Serve(t, natsd.Config{Listen: "127.0.0.1:0"})
+	log, err := natsdtest.Dial(t, srv).Open(t.Context(), logConfig())
 	require.NoError(t, err)
 	m, err := mock.New(mock.Config{Tokenizer: demo.Tokenizer(), NonCanonical: 0.2})
 	require.NoError(t, err)

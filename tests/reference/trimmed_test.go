@@ -3,7 +3,6 @@ package reference
 import (
 	"context"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/gateway"
 	"turnlog.dev/gateway/httpapi"
 	"turnlog.dev/schema/event"
@@ -22,18 +22,9 @@ import (
 
 // realLog opens a turn stream on a server in this process.
 func realLog(t *testing.T) journal.Journal {
-	ctx, cancel := context.WithCancel(context.Background())
-	srv, err := natsd.New(natsd.Config{Mode: natsd.Dev, Dir: t.TempDir(), MaxBytes: 1 << 30}, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Run(ctx) }()
-	require.NoError(t, srv.Ready(ctx))
-	conn, err := jet.Dial(jet.Options{InProcess: srv})
-	require.NoError(t, err)
-	t.Cleanup(func() { conn.Close(); cancel(); <-ended })
 	cfg := jet.DefaultConfig("default", jet.Turns)
 	cfg.MaxBytes = 1 << 29
-	log, err := conn.Open(ctx, cfg)
+	log, err := natsdtest.Dial(t, natsdtest.Serve(t, natsd.Config{})).Open(t.Context(), cfg)
 	require.NoError(t, err)
 	return log
 }

@@ -5,7 +5,6 @@ package worker_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/recorder/deadletter"
 	"turnlog.dev/recorder/fold"
 	"turnlog.dev/recorder/registry"
@@ -109,22 +109,10 @@ type rig struct {
 }
 
 func newRig(t *testing.T) *rig {
-	quiet := slog.New(slog.DiscardHandler)
-	s, err := natsd.New(natsd.Config{Mode: natsd.Dev, Dir: t.TempDir(), Listen: "127.0.0.1:0", MaxBytes: 8 << 30}, quiet)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
-	require.NoError(t, s.Ready(ctx))
-	conn, err := jet.Dial(jet.Options{InProcess: s})
-	require.NoError(t, err)
-	t.Cleanup(conn.Close)
+	s := natsdtest.Serve(t, natsd.Config{Listen: "127.0.0.1:0"})
 	r := &rig{t: t, server: s}
-	r.logs, err = open(ctx, conn)
+	var err error
+	r.logs, err = open(t.Context(), natsdtest.Dial(t, s))
 	require.NoError(t, err)
 	r.write(10)
 	return r

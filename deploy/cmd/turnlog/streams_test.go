@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +12,7 @@ import (
 
 	"turnlog.dev/deploy/config"
 	"turnlog.dev/deploy/natsd"
+	"turnlog.dev/deploy/natsd/natsdtest"
 	"turnlog.dev/deploy/stack"
 	"turnlog.dev/recorder/sessiontest"
 	"turnlog.dev/schema/event"
@@ -24,16 +23,7 @@ import (
 // onServer is a log on a server of its own, with three recorded sessions.
 func onServer(t *testing.T) config.Config {
 	t.Helper()
-	srv, err := natsd.New(natsd.Config{Mode: natsd.Dev, Dir: t.TempDir(), Listen: "127.0.0.1:0", MaxBytes: 3 << 30}, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- srv.Run(ctx) }()
-	require.NoError(t, srv.Ready(ctx))
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
+	srv := natsdtest.Serve(t, natsd.Config{Listen: "127.0.0.1:0", MaxBytes: 3 << 30})
 	cfg := config.Default()
 	cfg.Data, cfg.Listen = filepath.Join(t.TempDir(), "data"), "127.0.0.1:0"
 	cfg.Log.URL, cfg.Log.MaxBytes = srv.URL(), 1<<30
