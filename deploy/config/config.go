@@ -50,6 +50,8 @@ type Log struct {
 	// URL of a NATS server, or of several with commas between them.
 	URL         string `yaml:"url" help:"NATS servers to use, with commas between them; empty starts an embedded one"`
 	Credentials string `yaml:"credentials" help:"NATS credentials file"`
+	TokenFile   string `yaml:"token_file" help:"file with the secret that log.listen asks for, and that log.url is told; with log.listen it is made if it is missing"`
+	TLS         TLS    `yaml:"tls"`
 	// Monitor are the monitoring addresses of the servers at URL.
 	Monitor []string `yaml:"monitor" help:"monitoring addresses of the NATS servers, such as http://node1:8222"`
 	Listen  string   `yaml:"listen" help:"address that the embedded log also listens on; empty for none"`
@@ -188,6 +190,13 @@ type S3 struct {
 	Insecure  bool   `yaml:"insecure" help:"plain HTTP instead of HTTPS"`
 }
 
+// TLS is for connections to the log that go through a port; all are PEM files.
+type TLS struct {
+	CA   string `yaml:"ca" help:"authorities that the servers at log.url are trusted by; empty are the system's"`
+	Cert string `yaml:"cert" help:"certificate: of the server where log.listen is set, of this client where log.url is"`
+	Key  string `yaml:"key" help:"key of that certificate"`
+}
+
 // Logging says how the program talks to people.
 type Logging struct {
 	Level  string `yaml:"level" help:"debug, info, warn or error"`
@@ -267,6 +276,9 @@ func (c Config) Validate() error {
 	check(c.Data != "", "data", "a folder is needed")
 	check(isAddress(c.Listen), "listen", "%q is not HOST:PORT", c.Listen)
 	check(c.Log.Listen == "" || isAddress(c.Log.Listen), "log.listen", "%q is not HOST:PORT", c.Log.Listen)
+	check(c.Log.Listen == "" || c.Log.TokenFile != "" || isLocal(c.Log.Listen), "log.listen",
+		"%s can be reached from other machines, and who reaches it can change the log: set log.token_file, here and where log.url is this address", c.Log.Listen)
+	check((c.Log.TLS.Cert == "") == (c.Log.TLS.Key == ""), "log.tls", "cert and key belong together")
 	check(slices.Contains([]string{"dev", "single", "cluster"}, c.Log.Durability), "log.durability",
 		"%q is none of dev, single, cluster", c.Log.Durability)
 	check(c.Log.Durability != "cluster" || c.Log.URL != "", "log.url", "durability cluster needs the URLs of three NATS servers")
@@ -323,6 +335,13 @@ func isAddress(s string) bool {
 	}
 	_, err = strconv.ParseUint(port, 10, 16)
 	return err == nil
+}
+
+// isLocal reports whether an address can be reached from this machine alone.
+func isLocal(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err != nil || host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Engines are the wires that a model's backends may speak.

@@ -99,6 +99,26 @@ config: exporter.s3.bucket: is missing
 config: exporter.s3.endpoint: "http://store:9000" is not HOST or HOST:PORT; exporter.s3.insecure says plain HTTP`)
 }
 
+func TestALogThatOthersReachHasASecret(t *testing.T) {
+	for address, ok := range map[string]bool{
+		"": true, "127.0.0.1:4222": true, "[::1]:4222": true, "localhost:4222": true,
+		":4222": false, "0.0.0.0:4222": false, "[::]:4222": false, "10.0.0.7:4222": false, "node7:4222": false,
+	} {
+		cfg := config.Default()
+		cfg.Log.Listen = address
+		if ok {
+			require.NoError(t, cfg.Validate(), address)
+			continue
+		}
+		require.ErrorContains(t, cfg.Validate(), "config: log.listen: "+address+" can be reached from other machines")
+		cfg.Log.TokenFile = "log.token"
+		require.NoError(t, cfg.Validate(), address)
+	}
+	cfg := config.Default()
+	cfg.Log.TLS.Cert = "cert.pem"
+	require.EqualError(t, cfg.Validate(), "config: log.tls: cert and key belong together")
+}
+
 func TestWhatIsPrintedIsAFileThatSaysTheSame(t *testing.T) {
 	cfg, err := load(t, "", nil, []string{"--exporter.max-reward=1", "--exporter.flush=3s", "--log.monitor=http://a:8222,http://b:8222"})
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 package natsd
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -32,6 +33,12 @@ type Config struct {
 	// Listen is the address of the client port; empty takes only connections
 	// from inside the process.
 	Listen string
+	// Token is what a connection must know, also one from inside the process; empty
+	// takes everybody.
+	Token string
+	// TLS has the server's certificate; nil is no TLS. Connections from inside the
+	// process need none.
+	TLS *tls.Config
 	// Monitor is the address of the server's HTTP monitoring, where others can
 	// see how it syncs; empty is none.
 	Monitor string
@@ -82,6 +89,9 @@ func (c Config) options() *server.Options {
 		JetStreamMaxStore:  c.MaxBytes,
 		JetStreamMaxMemory: 256 << 20,
 		SyncAlways:         c.Mode.SyncAlways(),
+		Authorization:      c.Token,
+		TLSConfig:          c.TLS,
+		TLS:                c.TLS != nil,
 	}
 	if c.Listen != "" {
 		o.Host, o.Port, _ = split(c.Listen)

@@ -2,13 +2,20 @@ package natsd_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -72,6 +79,54 @@ func TestAServerListensWhereItIsTold(t *testing.T) {
 	cfg.Listen = "127.0.0.1:0"
 	s, _ := start(t, cfg)
 	require.Contains(t, s.URL(), "nats://127.0.0.1:")
+}
+
+func TestWhoeverConnectsMustKnowTheSecret(t *testing.T) {
+	cfg := dev(t.TempDir())
+	cfg.Listen, cfg.Token = "127.0.0.1:0", "open sesame"
+	s, _ := start(t, cfg)
+	for _, token := range []string{"", "guess"} {
+		_, err := jet.Dial(jet.Options{URL: s.URL(), Token: token})
+		require.ErrorContains(t, err, "Authorization")
+	}
+	for _, o := range []jet.Options{{URL: s.URL()}, {InProcess: s}} {
+		o.Token = cfg.Token
+		conn, err := jet.Dial(o)
+		require.NoError(t, err)
+		conn.Close()
+	}
+}
+
+func TestAPortWithACertificateIsForThoseWhoTrustIt(t *testing.T) {
+	certificate, authority := certificate(t)
+	cfg := dev(t.TempDir())
+	cfg.Listen, cfg.TLS = "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+	s, _ := start(t, cfg)
+	conn, err := jet.Dial(jet.Options{URL: s.URL(), TLS: &tls.Config{RootCAs: authority, MinVersion: tls.VersionTLS12}})
+	require.NoError(t, err)
+	conn.Close()
+	_, err = jet.Dial(jet.Options{URL: s.URL()})
+	require.ErrorContains(t, err, "certificate")
+	conn, err = jet.Dial(jet.Options{InProcess: s})
+	require.NoError(t, err, "nothing goes over a wire")
+	conn.Close()
+}
+
+// certificate is one for 127.0.0.1, and those who vouch for it: itself.
+func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	own, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(own)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
 func TestABusyPortIsNamed(t *testing.T) {

@@ -49,13 +49,20 @@ func (s *Stack) openLogs(ctx context.Context, g *group, how access) (*logs, erro
 		l.synced = jet.Monitor(&http.Client{Timeout: headerTimeout}, s.cfg.Log.Monitor...)
 	}
 	opt := jet.Options{URL: s.cfg.Log.URL, Credentials: s.cfg.Log.Credentials, Logger: s.opt.Log}
+	var err error
+	if opt.Token, err = logToken(s.cfg.Log); err != nil {
+		return nil, err
+	}
 	if l.embedded {
-		srv, err := l.serve(ctx, g, s)
+		srv, err := l.serve(ctx, g, s, opt.Token)
 		if err != nil {
 			return nil, err
 		}
 		opt.InProcess, l.synced = srv, srv.Synced
 	} else {
+		if opt.TLS, err = clientTLS(s.cfg.Log.TLS); err != nil {
+			return nil, err
+		}
 		l.room.streams = or(s.cfg.Log.MaxBytes, defaultRemoteBytes)
 		// Another's log keeps its limits, unless new ones were asked for.
 		if s.cfg.Log.MaxBytes == 0 {
@@ -71,7 +78,7 @@ func (s *Stack) openLogs(ctx context.Context, g *group, how access) (*logs, erro
 		opt.Name = "turnlog " + name
 		conn, err := conns.dial(opt)
 		if err != nil && !l.embedded {
-			err = fmt.Errorf("log.url: %s: %w: is a NATS server running there, and does it take log.credentials?", s.cfg.Log.Servers(), err)
+			err = fmt.Errorf("log.url: %s: %w: is a NATS server running there, and does it take log.credentials, log.token_file and log.tls?", s.cfg.Log.Servers(), err)
 		}
 		return conn, err
 	}
@@ -89,7 +96,7 @@ func or(n, otherwise int64) int64 {
 const defaultRemoteBytes = 64 << 30
 
 // serve runs the embedded server.
-func (l *logs) serve(ctx context.Context, g *group, s *Stack) (*natsd.Server, error) {
+func (l *logs) serve(ctx context.Context, g *group, s *Stack, token string) (*natsd.Server, error) {
 	if err := openData(s.cfg.Data, l.access); err != nil {
 		return nil, err
 	}
@@ -97,9 +104,13 @@ func (l *logs) serve(ctx context.Context, g *group, s *Stack) (*natsd.Server, er
 	if l.room, err = openRoom(s.cfg.Data, s.cfg.Log.MaxBytes); err != nil {
 		return nil, err
 	}
+	certificate, err := serverTLS(s.cfg.Log)
+	if err != nil {
+		return nil, err
+	}
 	srv, err := natsd.New(natsd.Config{
 		Mode: natsd.Mode(s.cfg.Log.Durability), Dir: filepath.Join(s.cfg.Data, "log"),
-		Listen: s.cfg.Log.Listen, MaxBytes: l.room.server + jet.TrimsBytes,
+		Listen: s.cfg.Log.Listen, Token: token, TLS: certificate, MaxBytes: l.room.server + jet.TrimsBytes,
 	}, s.opt.Log)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -12,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"turnlog.dev/deploy/config"
 	"turnlog.dev/gateway"
 )
 
@@ -50,6 +53,64 @@ func AdminKey(file string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("admin key: %s holds none", file)
+}
+
+// logToken reads the secret of the log, where it has one. Whoever listens makes it.
+func logToken(cfg config.Log) (string, error) {
+	switch {
+	case cfg.TokenFile == "", cfg.URL == "" && cfg.Listen == "":
+		return "", nil
+	case cfg.URL == "":
+		token, err := secret(cfg.TokenFile, "tll-")
+		return string(bytes.TrimSpace(token)), err
+	}
+	token, err := os.ReadFile(cfg.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("log.token_file: %w; it is made where log.listen is set: copy it from there", err)
+	}
+	return string(bytes.TrimSpace(token)), nil
+}
+
+// serverTLS is the certificate of the embedded log, where it listens with one.
+func serverTLS(cfg config.Log) (*tls.Config, error) {
+	if cfg.Listen == "" || cfg.TLS.Cert == "" {
+		return nil, nil
+	}
+	return certificate(cfg.TLS)
+}
+
+// clientTLS says whom to trust at log.url, and who this is; nil leaves it to the
+// URL.
+func clientTLS(cfg config.TLS) (*tls.Config, error) {
+	if cfg == (config.TLS{}) {
+		return nil, nil
+	}
+	c, err := certificate(cfg)
+	if err != nil || cfg.CA == "" {
+		return c, err
+	}
+	pem, err := os.ReadFile(cfg.CA)
+	if err != nil {
+		return nil, fmt.Errorf("log.tls.ca: %w", err)
+	}
+	c.RootCAs = x509.NewCertPool()
+	if !c.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("log.tls.ca: %s has no certificate", cfg.CA)
+	}
+	return c, nil
+}
+
+func certificate(cfg config.TLS) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if cfg.Cert == "" {
+		return c, nil
+	}
+	pair, err := tls.LoadX509KeyPair(cfg.Cert, cfg.Key)
+	if err != nil {
+		return nil, fmt.Errorf("log.tls: %w", err)
+	}
+	c.Certificates = []tls.Certificate{pair}
+	return c, nil
 }
 
 // secret reads a file of 0600, or makes it with 256 random bits. Of several

@@ -33,8 +33,10 @@ type Options struct {
 	Name string
 	// Credentials is the path of a NATS credentials file, if any.
 	Credentials string
-	TLS         *tls.Config
-	Logger      *slog.Logger
+	// Token is the secret that the server asks for, if it does.
+	Token  string
+	TLS    *tls.Config
+	Logger *slog.Logger
 }
 
 // Conn is a connection to a server. It lasts: when it breaks, it is made again
@@ -121,6 +123,9 @@ func Dial(o Options) (*Conn, error) {
 	}
 	if o.Credentials != "" {
 		options = append(options, nats.UserCredentials(o.Credentials))
+	}
+	if o.Token != "" {
+		options = append(options, nats.Token(o.Token))
 	}
 	if o.TLS != nil {
 		options = append(options, nats.Secure(o.TLS))
