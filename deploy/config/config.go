@@ -64,8 +64,15 @@ type Log struct {
 
 // Model is one model that the gateway serves.
 type Model struct {
-	Name    string   `yaml:"name"`
+	// Name is what agents ask for, and what turns and rows say.
+	Name string `yaml:"name"`
+	// Aliases are other names that agents may ask for, with * for any text.
 	Aliases []string `yaml:"aliases,omitempty"`
+	// UpstreamModel is what the backends call the model, where that is another
+	// name: one of vLLM's or sglang's adapters, a model of a llama.cpp router, a
+	// provider's name. They have to serve it. Without it they are asked for Name
+	// where they list that, else for their first; openai's are asked for Name.
+	UpstreamModel string `yaml:"upstream_model,omitempty"`
 	// Files is where the tokenizer and template are: a folder, a Hugging Face
 	// id, or "demo" for the embedded demo model.
 	Files    string `yaml:"files"`

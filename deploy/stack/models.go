@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -283,7 +284,7 @@ func (s *Stack) fill(ctx context.Context, e *engines) error {
 
 // opener makes replicas of one model's kind of engine.
 func opener(kind string, c config.Model) (func(url string) (pool.Replica, error), error) {
-	cfg := wire.Config{}
+	cfg := wire.Config{Model: c.Name, Upstream: c.UpstreamModel}
 	if c.APIKeyFile != "" {
 		key, err := os.ReadFile(c.APIKeyFile)
 		if err != nil {
@@ -324,11 +325,11 @@ func newEngine(kind string, c config.Model, cfg wire.Config) (engine.Engine, err
 	case "sglang":
 		return sglang.New(sglang.Config{Config: cfg, Parser: parses, RoutedLayers: c.RoutedLayers, RoutedTopK: c.RoutedTopK})
 	case "vllm":
-		return vllm.New(vllm.Config{Config: cfg, Model: c.Name, Parser: parses})
+		return vllm.New(vllm.Config{Config: cfg, Parser: parses})
 	case "llamacpp":
 		return llamacpp.New(llamacpp.Config{Config: cfg})
 	case "openai":
-		return openai.New(openai.Config{Config: cfg, Model: c.Name})
+		return openai.New(openai.Config{Config: cfg})
 	}
 	return nil, fmt.Errorf("engine %q is none of %v", kind, config.Engines)
 }
@@ -340,7 +341,7 @@ const nonCanonical = 0.02
 // startMock runs a mock engine in this process, on a port of its own: it is
 // reached as every engine is.
 func (s *Stack) startMock(ctx context.Context, g *group, c config.Model, tok tokenizer.Tokenizer) (url string, err error) {
-	cfg := mock.Config{Tokenizer: tok, Model: c.Name, Seed: 1, NonCanonical: nonCanonical, Logger: s.opt.Log}
+	cfg := mock.Config{Tokenizer: tok, Model: cmp.Or(c.UpstreamModel, c.Name), Seed: 1, NonCanonical: nonCanonical, Logger: s.opt.Log}
 	if c.RoutedExperts {
 		cfg.Experts = mock.SomeExperts
 	}

@@ -123,7 +123,8 @@ func (s source) Backends(ctx context.Context) ([]string, error) { return (*s.now
 // started as at the start of the program; one that is gone gets no more requests
 // and ends what it works on; one that differs in anything but its backends does
 // both. Backends that are new are added, those that are gone end what they work on,
-// those that came over HTTP stay. All else is as it was, and is named in the log if
+// those that came over HTTP stay. A name that cannot be looked up leaves a model that
+// was there before as it is. All else is as it was, and is named in the log if
 // it differs. A configuration at fault, or a model that cannot be served, changes
 // nothing. To be called once Ready is closed, one call at a time.
 func (s *Stack) Reload(ctx context.Context, cfg config.Config) error {
@@ -177,8 +178,13 @@ func (s *Stack) prepare(ctx context.Context, models, fresh []config.Model) (comm
 		}
 		src := listed(c)
 		urls, err := src.Backends(ctx)
-		if err != nil {
+		switch {
+		case err != nil && c.Discover != "dns":
 			return nil, fmt.Errorf("model %s: %w", c.Name, err)
+		case err != nil:
+			// What works goes on; the names are looked up again and again.
+			s.opt.Log.WarnContext(ctx, "the names of a model's backends cannot be looked up; it keeps those that it has",
+				slog.String("model", c.Name), slog.Any("error", err))
 		}
 		kept = append(kept, change{s.served.list[i], c, src, urls})
 	}
@@ -197,7 +203,9 @@ func (s *Stack) prepare(ctx context.Context, models, fresh []config.Model) (comm
 		for _, c := range kept {
 			c.engines.config = c.config
 			c.engines.source.now.Store(&c.source)
-			faults = append(faults, c.pool.Sync(c.urls, c.open))
+			if len(c.urls) > 0 {
+				faults = append(faults, c.pool.Sync(c.urls, c.open))
+			}
 			// An engine that is down now may be up later, as at the start.
 			if _, err := c.pool.Check(ctx); err != nil {
 				s.opt.Log.WarnContext(ctx, "a backend cannot be used now", slog.String("model", c.config.Name), slog.Any("error", err))

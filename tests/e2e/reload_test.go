@@ -218,3 +218,60 @@ func TestAHangupTakesTheModelsOfTheFileOver(t *testing.T) {
 	}
 	require.Equal(t, []string{"new", "old", "self"}, slices.Sorted(maps.Keys(seen)), "the recorder knew each")
 }
+
+// TestANameThatCannotBeLookedUpLeavesAModelAsItIs: what else the file says is taken
+// over, and once the name is known the model has its new backends.
+func TestANameThatCannotBeLookedUpLeavesAModelAsItIs(t *testing.T) {
+	dir := t.TempDir()
+	_, first := start(t, engineReady, nil, "engine", "mock", "--listen", "127.0.0.1:0")
+	_, second := start(t, engineReady, nil, "engine", "mock", "--listen", "127.0.0.1:0")
+	file := filepath.Join(dir, "turnlog.yaml")
+	write := func(models ...string) {
+		text := fmt.Sprintf("data: %q\nlisten: 127.0.0.1:0\nlogging: {level: info}\nmodels:\n%s\n", filepath.Join(dir, "data"), strings.Join(models, "\n"))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	named := func(url string) string {
+		return fmt.Sprintf("  - {name: named, upstream_model: demo, engine: vllm, files: demo, discover: dns, backends: [%s]}", url)
+	}
+	write(named(first))
+	p, url := start(t, gatewayReady, nil, "up", "--config", file)
+	key, err := stack.AdminKey(filepath.Join(dir, "data", "admin.key"))
+	require.NoError(t, err)
+	a := &agent{url: url, key: key, http: &http.Client{Timeout: time.Minute}}
+	backends := func(ctx context.Context, model string) (names []string) {
+		res, err := a.get(ctx, "/pools")
+		require.NoError(t, err)
+		defer res.Body.Close()
+		var pools map[string]struct{ Replicas []struct{ Name string } }
+		require.NoError(t, json.NewDecoder(res.Body).Decode(&pools))
+		for _, r := range pools[model].Replicas {
+			names = append(names, "http://"+r.Name)
+		}
+		return names
+	}
+	reload := func() {
+		seen := strings.Count(p.text(), "configuration reloaded")
+		require.NoError(t, p.cmd.Process.Signal(syscall.SIGHUP))
+		eventually(t, time.Minute, "reloaded", func(context.Context) bool { return strings.Count(p.text(), "configuration reloaded") > seen })
+	}
+
+	write(named("http://no..such..name:8000"), fmt.Sprintf("  - {name: new, engine: vllm, files: demo, backends: [%s]}", second))
+	reload()
+	require.Contains(t, p.text(), "the names of a model's backends cannot be looked up; it keeps those that it has")
+	require.Equal(t, []string{first}, backends(t.Context(), "named"))
+	require.Equal(t, []string{second}, backends(t.Context(), "new"))
+	for _, model := range []string{"named", "new"} {
+		var opened struct{ Session, Key string }
+		require.NoError(t, a.post(t.Context(), "/sessions", key, map[string]any{"run": "reload"}, nil, &opened))
+		var reply map[string]any
+		require.NoError(t, a.post(t.Context(), "/v1/chat/completions", opened.Key, map[string]any{
+			"model": model, "messages": []map[string]any{{"role": "user", "content": "Hello."}},
+		}, nil, &reply))
+		require.Equal(t, model, reply["model"], "the agent reads the name that it asked for")
+	}
+
+	write(named(second))
+	reload()
+	require.Equal(t, []string{second}, backends(t.Context(), "named"))
+	p.stop(t)
+}

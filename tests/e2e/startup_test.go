@@ -62,7 +62,10 @@ func TestAnEngineThatCannotServeIsSaidAtTheStart(t *testing.T) {
 			"engine: llamacpp", engine(func(c *mock.Config) { c.Tokenizer = familytest.Checkpoints()[0].Tokenizer() }), []string{"the engine has another tokenizer"},
 		},
 		"another model, by text": {
-			"engine: openai", engine(func(c *mock.Config) { c.Model = "qwen" }), []string{`the engine serves qwen, not the model "demo"; give the model that name, and aliases for what clients ask for`},
+			"engine: openai", engine(func(c *mock.Config) { c.Model = "qwen" }), []string{`the engine serves qwen, not the model "demo"; set upstream_model of the model to a name that it serves`},
+		},
+		"another model, by ids": {
+			"engine: vllm, upstream_model: tuned", engine(func(c *mock.Config) { c.Model, c.Adapters = "qwen", []string{"tune"} }), []string{`the engine serves qwen, tune, not the model "tuned"; set upstream_model of the model to a name that it serves`},
 		},
 		"a key is missing, by text": {
 			"engine: openai", engine(func(c *mock.Config) { c.APIKey = "secret" }), []string{"the engine does not take our key; set api_key_file of the model"},

@@ -52,6 +52,9 @@ type Adapter struct {
 	// Late adapters learn some logprobs when the answer is over: they are in the
 	// report.
 	Late bool
+	// Router says that several models stand behind one address there, of which none
+	// is the first: it has to be said which is meant.
+	Router bool
 	// Skip names faults that cannot be expressed on the wire.
 	Skip []mock.FaultKind
 }
@@ -92,6 +95,7 @@ func Run(t *testing.T, tok tokenizer.Tokenizer, a Adapter) {
 		"a check refuses another tokenizer and names both sides": s.otherTokenizer,
 		"a check of no server or of another one says so":         s.checkNobody,
 		"the engine's own key goes up":                           s.key,
+		"a model is asked for by its name at the engine":         s.names,
 	} {
 		t.Run(name, test)
 	}
@@ -639,6 +643,38 @@ func (s *suite) checkNobody(t *testing.T) {
 	_, err = s.dial(t, other.URL).Check(t.Context(), s.tok)
 	require.Equal(t, engine.Refused, engine.ClassOf(err), err)
 	require.ErrorContains(t, err, "the kind of server")
+}
+
+func (s *suite) names(t *testing.T) {
+	asked := make(chan string, 1)
+	_, srv := s.start(t, func(r mock.Request) mock.Reply { asked <- r.Model; return mock.Say("yes") },
+		func(c *mock.Config) { c.Model, c.Adapters = "base", []string{"tuned", "other"} })
+	for name, c := range map[string]struct {
+		named, upstream, want, fault string
+	}{
+		"its own":         {"mine", "other", "other", ""},
+		"the same":        {"tuned", "", "tuned", ""},
+		"the base itself": {"tuned", "base", "base", ""},
+		"none of these":   {"mine", "", "base", ""},
+		"not served":      {"tuned", "gone", "", `the engine serves base, tuned, other, not the model "gone"; set upstream_model`},
+	} {
+		if s.Router && c.upstream == "" {
+			c.fault = "the engine is a router of several models; set upstream_model"
+		}
+		e, err := s.New(wire.Config{URL: srv.URL, Model: c.named, Upstream: c.upstream})
+		require.NoError(t, err)
+		info, err := e.Check(t.Context(), s.tok)
+		if c.fault != "" {
+			require.Equal(t, engine.Refused, engine.ClassOf(err), name)
+			require.ErrorContains(t, err, c.fault, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, info.Model, name)
+		_, err = e.Generate(t.Context(), s.request("x"), (&got{}).emit)
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, <-asked, name)
+	}
 }
 
 func (s *suite) key(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 
@@ -37,6 +38,8 @@ type Config struct {
 // Engine is one llama.cpp server.
 type Engine struct {
 	wire *wire.Client
+	// upstream is which of a router's models answers; empty sends none.
+	upstream string
 	// eos ends a text at once: what is sampled when only a logprob is asked
 	// for. It is known after Check.
 	eos   atomic.Uint32
@@ -53,7 +56,7 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{wire: c}, nil
+	return &Engine{wire: c, upstream: cfg.Upstream}, nil
 }
 
 // Generate implements engine.Engine.
@@ -76,9 +79,18 @@ func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(eng
 	return a.Report, err
 }
 
-func body(req *engine.Request, stream bool) ([]byte, error) {
+// object begins a body. A server with one model takes no notice of a name.
+func (e *Engine) object(size int) *wire.Object {
+	o := wire.NewObject(make([]byte, 0, size))
+	if e.upstream != "" {
+		o.Text("model", e.upstream)
+	}
+	return o
+}
+
+func (e *Engine) body(req *engine.Request, stream bool) ([]byte, error) {
 	s := &req.Sampling
-	o := wire.NewObject(make([]byte, 0, 8*len(req.Prompt)+512))
+	o := e.object(8*len(req.Prompt) + 512)
 	o.IDs("prompt", req.Prompt)
 	if s.MaxTokens > 0 {
 		o.Int("n_predict", int64(s.MaxTokens))
@@ -140,7 +152,14 @@ func (a *answer) finish(stop, word string, truncated bool) error {
 // Check implements engine.Engine.
 func (e *Engine) Check(ctx context.Context, tok tokenizer.Tokenizer) (engine.Info, error) {
 	info := engine.Info{Kind: "llamacpp", LogprobKind: event.LogprobKind_LOGPROB_KIND_RAW}
-	props, err := e.wire.Call(ctx, http.MethodGet, "/props", nil)
+	path := "/props"
+	if e.upstream != "" {
+		if _, err := e.wire.Served(ctx); err != nil {
+			return info, err
+		}
+		path += "?model=" + url.QueryEscape(e.upstream)
+	}
+	props, err := e.wire.Call(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return info, err
 	}
@@ -162,7 +181,10 @@ func (e *Engine) Check(ctx context.Context, tok tokenizer.Tokenizer) (engine.Inf
 		path, _ := rawjson.Get(props, "model_path")
 		info.Model = rawjson.Text(path)[strings.LastIndexByte(rawjson.Text(path), '/')+1:]
 	}
-	o := wire.NewObject(nil)
+	if role, _ := rawjson.Get(props, "role"); rawjson.Text(role) == "router" {
+		return info, &engine.Error{Class: engine.Refused, Message: "the engine is a router of several models; set upstream_model of the model to the name of one"}
+	}
+	o := e.object(0)
 	o.Text("content", wire.ProbeText(tok))
 	o.Bool("add_special", false)
 	o.Bool("parse_special", true)

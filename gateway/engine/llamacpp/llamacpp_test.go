@@ -24,7 +24,7 @@ import (
 
 func TestTheContractOfAnEngine(t *testing.T) {
 	enginetest.Run(t, demo.Tokenizer(), enginetest.Adapter{
-		Kind: "llamacpp", Proof: event.PromptProof_PROMPT_PROOF_COUNT, CountsTokens: true, Checked: true, Late: true,
+		Kind: "llamacpp", Proof: event.PromptProof_PROMPT_PROOF_COUNT, CountsTokens: true, Checked: true, Late: true, Router: true,
 		New:  func(c wire.Config) (engine.Engine, error) { return New(Config{c}) },
 		Skip: []mock.FaultKind{mock.Abort, mock.MissingLogprob},
 	})

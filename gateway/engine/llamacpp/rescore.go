@@ -92,7 +92,7 @@ func fit(ids []uint32, scored []score) ([]int, bool) {
 // which does not change the logprobs that are listed.
 func (e *Engine) rescore(ctx context.Context, prefix []uint32, id uint32) (score, error) {
 	for _, top := range []int64{topFirst, e.vocab.Load()} {
-		o := wire.NewObject(nil)
+		o := e.object(0)
 		o.IDs("prompt", prefix)
 		o.Int("n_predict", 1)
 		o.Int("n_probs", top)

@@ -135,7 +135,7 @@ var errAmbiguous = errors.New("llamacpp: the stream left out tokens")
 
 // stream reads an answer token by token.
 func (e *Engine) stream(ctx context.Context, req *engine.Request, a *answer) error {
-	sent, err := body(req, true)
+	sent, err := e.body(req, true)
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func (e *Engine) rest(ctx context.Context, req engine.Request, a *answer) error 
 	if req.Sampling.MaxTokens > 0 {
 		req.Sampling.MaxTokens -= len(a.ids)
 	}
-	sent, err := body(&req, false)
+	sent, err := e.body(&req, false)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,8 @@ func (f chat) parse(body []byte) (c call, err error) {
 			c.id = rawjson.Text(v)
 		case "model":
 			c.model = rawjson.Text(v)
+		case "lora_path":
+			c.lora = rawjson.Text(v)
 		case "messages":
 			messages = rawjson.KindOf(v) == rawjson.Array
 		case "input_ids":
@@ -69,9 +71,6 @@ func (f chat) parse(body []byte) (c call, err error) {
 	}
 	if c.stream && c.meta {
 		return c, errors.New("return_meta_info is not supported with streaming")
-	}
-	if c.model != "" && c.model != f.s.cfg.Model {
-		return c, fmt.Errorf("the model %q does not exist", c.model)
 	}
 	if c.prompt == nil {
 		c.prompt = f.s.tok.Encode(nil, render(body))

@@ -1,6 +1,7 @@
 package mock
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -15,13 +16,20 @@ const llamaVersion = "b1-mock"
 func (s *Server) llamaRoutes() {
 	generate := s.generate(llama{s})
 	s.mux.HandleFunc("POST /completion", func(w http.ResponseWriter, r *http.Request) { generate(w, r) })
-	s.mux.HandleFunc("GET /props", s.reply(func([]byte) (int, []byte) {
+	s.mux.HandleFunc("GET /props", func(w http.ResponseWriter, r *http.Request) {
+		name := s.cfg.Model
+		if len(s.cfg.Adapters) > 0 {
+			if name = r.FormValue("model"); name == "" {
+				writeJSON(w, http.StatusOK, []byte(`{"role":"router","model_alias":"llama-server","model_path":"none"}`))
+				return
+			}
+		}
 		b := strconv.AppendInt([]byte(`{"default_generation_settings":{"n_ctx":`), int64(s.cfg.ContextLength), 10)
-		b = rawjson.AppendText(append(b, `},"total_slots":1,"model_alias":`...), s.cfg.Model)
-		b = rawjson.AppendText(append(b, `,"model_path":`...), s.cfg.Model+".gguf")
+		b = rawjson.AppendText(append(b, `},"total_slots":1,"model_alias":`...), name)
+		b = rawjson.AppendText(append(b, `,"model_path":`...), name+".gguf")
 		b = rawjson.AppendText(append(b, `,"eos_token":`...), s.cfg.StopToken)
-		return http.StatusOK, append(rawjson.AppendText(append(b, `,"build_info":`...), llamaVersion), '}')
-	}))
+		writeJSON(w, http.StatusOK, append(rawjson.AppendText(append(b, `,"build_info":`...), llamaVersion), '}'))
+	})
 }
 
 // llama is the wire of llama.cpp's /completion. As the real one does, it sends
@@ -34,6 +42,10 @@ func (f llama) parse(body []byte) (c call, err error) {
 	c = call{routed: -1}
 	for k, v := range rawjson.Members(body) {
 		switch k {
+		case "model":
+			if c.model = rawjson.Text(v); len(f.s.cfg.Adapters) == 0 {
+				c.model = ""
+			}
 		case "prompt":
 			if rawjson.KindOf(v) == rawjson.String {
 				c.prompt = f.s.tok.Encode(nil, rawjson.Text(v))
@@ -63,6 +75,9 @@ func (f llama) parse(body []byte) (c call, err error) {
 		if err != nil {
 			return c, fmt.Errorf("%s: %w", k, err)
 		}
+	}
+	if c.model == "" && len(f.s.cfg.Adapters) > 0 {
+		return c, errors.New("model name is missing from the request")
 	}
 	return c, nil
 }

@@ -28,6 +28,10 @@ type Config struct {
 	Tokenizer tokenizer.Tokenizer
 	// Model is the served name; default "mock".
 	Model string
+	// Adapters are the names of adapters (LoRA) that are served beside it; on
+	// llama.cpp's wire, which knows no such names, the server is a router and they
+	// are models of their own.
+	Adapters []string
 	// Script says the answers; default Demo.
 	Script Script
 	// Seed decides everything random.

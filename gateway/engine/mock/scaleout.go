@@ -1,6 +1,7 @@
 package mock
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -48,7 +49,8 @@ func (s *Server) render(body []byte) (int, []byte) {
 		}
 		o.Int("logprobs", 0)
 	})
-	o.Text("model", s.cfg.Model)
+	model, _ := rawjson.Get(body, "model")
+	o.Text("model", cmp.Or(rawjson.Text(model), s.cfg.Model))
 	// A renderer may pass this on; whoever generates decides anew.
 	o.Bool("stream", true)
 	return http.StatusOK, o.End()
@@ -92,6 +94,8 @@ func (f generation) parse(body []byte) (c call, err error) {
 		switch k {
 		case "request_id":
 			c.id = rawjson.Text(v)
+		case "model":
+			c.model = rawjson.Text(v)
 		case "token_ids":
 			c.prompt, err = wire.IDs(nil, v)
 		case "return_token_ids":

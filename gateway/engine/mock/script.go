@@ -15,8 +15,10 @@ type Request struct {
 	// N counts the requests of the server, from 0.
 	N int
 	// Wire is the path that was called.
-	Wire   string
-	ID     string
+	Wire string
+	ID   string
+	// Model is the model that was asked for, or the adapter.
+	Model  string
 	Prompt []uint32
 	// Text is the prompt decoded, Messages its ChatML messages.
 	Text     string

@@ -1,6 +1,7 @@
 package mock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,8 @@ const maxBody = 256 << 20
 type call struct {
 	path    string
 	id      string
-	model   string
+	model   string // as it was asked for
+	lora    string // sglang: the adapter
 	prompt  []uint32
 	max     int // 0 is up to the context's end
 	seed    *int64
@@ -94,6 +96,15 @@ func (c *call) check() bool { return c.rescore || strings.HasPrefix(c.id, wire.C
 
 // admit checks what every engine checks.
 func (s *Server) admit(c *call) error {
+	if c.model != "" && c.model != s.cfg.Model && !slices.Contains(s.cfg.Adapters, c.model) {
+		return fmt.Errorf("the model %q does not exist", c.model)
+	}
+	if c.lora != "" {
+		if !slices.Contains(s.cfg.Adapters, c.lora) {
+			return fmt.Errorf("the adapter %q is not loaded", c.lora)
+		}
+		c.model = c.lora
+	}
 	if len(c.prompt) == 0 {
 		return errors.New("the prompt is empty")
 	}
@@ -126,7 +137,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, f format, c call
 	if !c.check() {
 		text := s.tok.Decode(c.prompt)
 		n := int(s.requests.Add(1)) - 1
-		reply = s.cfg.Script(Request{N: n, Wire: c.path, ID: c.id, Prompt: c.prompt, Text: text, Messages: messages(text), Seed: seed})
+		reply = s.cfg.Script(Request{N: n, Wire: c.path, ID: c.id, Model: cmp.Or(c.model, s.cfg.Model), Prompt: c.prompt, Text: text, Messages: messages(text), Seed: seed})
 	}
 	setDefault(&reply.Delay, s.cfg.Delay)
 	setDefault(&reply.Pace, s.cfg.Pace)

@@ -63,6 +63,8 @@ func (f sglang) parse(body []byte) (c call, err error) {
 			}
 		case "text":
 			c.prompt = f.s.tok.Encode(nil, rawjson.Text(v))
+		case "lora_path":
+			c.lora = rawjson.Text(v)
 		case "stream":
 			c.stream = isTrue(v)
 		case "return_logprob":

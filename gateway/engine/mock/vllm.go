@@ -69,9 +69,6 @@ func (f completions) parse(body []byte) (c call, err error) {
 			return c, fmt.Errorf("%s: %w", k, err)
 		}
 	}
-	if c.model != "" && c.model != f.s.cfg.Model {
-		return c, fmt.Errorf("the model %q does not exist", c.model)
-	}
 	return c, nil
 }
 
@@ -192,8 +189,13 @@ func (completions) fail(dst []byte, status int, message string) []byte {
 func (s *Server) models([]byte) (int, []byte) {
 	b := rawjson.AppendText([]byte(`{"object":"list","data":[{"id":`), s.cfg.Model)
 	b = append(b, `,"object":"model","created":1700000000,"owned_by":"mock","max_model_len":`...)
-	b = strconv.AppendInt(b, int64(s.cfg.ContextLength), 10)
-	return http.StatusOK, append(b, `}]}`...)
+	b = append(strconv.AppendInt(b, int64(s.cfg.ContextLength), 10), '}')
+	for _, name := range s.cfg.Adapters {
+		b = rawjson.AppendText(append(b, `,{"id":`...), name)
+		b = rawjson.AppendText(append(b, `,"object":"model","created":1700000000,"owned_by":"mock","parent":`...), s.cfg.Model)
+		b = append(b, `,"max_model_len":null}`...)
+	}
+	return http.StatusOK, append(b, `]}`...)
 }
 
 // tokenize serves sglang, vLLM (prompt, tokens) and llama.cpp (content).

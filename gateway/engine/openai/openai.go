@@ -6,13 +6,11 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"net/http"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	"turnlog.dev/gateway/engine"
@@ -25,8 +23,6 @@ import (
 // Config says where the server is. URL is the root that /v1 stands under.
 type Config struct {
 	wire.Config
-	// Model is the name to ask for; empty sends the request's.
-	Model string
 	// MaxTokensKey is how the server names the budget: max_completion_tokens,
 	// the default, or max_tokens for older servers.
 	MaxTokensKey string
@@ -88,12 +84,8 @@ func (e *Engine) generate(ctx context.Context, req engine.Request, extras int32,
 // body is the client's request with the members replaced that are ours, in parts.
 func (e *Engine) body(req *engine.Request, extras int32) [][]byte {
 	s := &req.Sampling
-	model := e.cfg.Model
-	if model == "" {
-		model = req.Model
-	}
 	o := wire.NewObject(nil)
-	o.Text("model", model)
+	o.Text("model", cmp.Or(e.cfg.Upstream, e.cfg.Model, req.Model))
 	o.Bool("stream", true)
 	o.Object("stream_options", func(o *wire.Object) { o.Bool("include_usage", true) })
 	if s.MaxTokens > 0 {
@@ -303,50 +295,49 @@ func (a *answer) end() error {
 // Check implements engine.Engine. The tokenizer is not compared: the server
 // does not show its own.
 func (e *Engine) Check(ctx context.Context, _ tokenizer.Tokenizer) (engine.Info, error) {
-	info := engine.Info{Kind: "openai", TextOnly: true, Model: e.cfg.Model}
-	models, err := e.wire.Call(ctx, http.MethodGet, "/v1/models", nil)
+	info := engine.Info{Kind: "openai", TextOnly: true, Model: cmp.Or(e.cfg.Upstream, e.cfg.Model)}
+	all, err := e.wire.Models(ctx)
 	if err != nil {
 		return info, err
 	}
-	list, _ := rawjson.Get(models, "data")
-	var names []string
-	for m := range rawjson.Elements(list) {
-		id, _ := rawjson.Get(m, "id")
-		names = append(names, rawjson.Text(id))
-		if info.Model == "" {
-			info.Model = rawjson.Text(id)
-		}
+	listed := false
+	for i, m := range all {
+		info.Model = cmp.Or(info.Model, m.Name)
 		// One that takes any name means its first.
-		if len(names) == 1 || info.Model == rawjson.Text(id) {
-			length, _ := rawjson.Get(m, "max_model_len")
-			info.ContextLength, _ = wire.Int(length)
+		if i == 0 || info.Model == m.Name {
+			info.ContextLength = m.ContextLength
 		}
+		listed = listed || info.Model == m.Name
 	}
 	err = e.probe(ctx, info.Model)
 	// Many servers take any name, whatever they list.
-	if engine.ClassOf(err) == engine.Refused && len(names) > 0 && !slices.Contains(names, info.Model) {
-		return info, &engine.Error{Class: engine.Refused, Err: err, Message: fmt.Sprintf(
-			"the engine serves %s, not the model %q; give the model that name, and aliases for what clients ask for", strings.Join(names, ", "), info.Model)}
+	if engine.ClassOf(err) == engine.Refused && len(all) > 0 && !listed {
+		refused := wire.NotServed(info.Model, all)
+		refused.Err = err
+		return info, refused
 	}
 	return info, err
 }
 
-// probe finds the most that the server lets itself be asked for.
-func (e *Engine) probe(ctx context.Context, model string) error {
+// probe finds the most that the server lets itself be asked for, with an answer of
+// one token. Some refuse so short a one: a model that always thinks, for instance.
+func (e *Engine) probe(ctx context.Context, model string) (err error) {
 	req := engine.Request{
-		ID: wire.CheckID + "0", Model: model, RoutedFrom: -1, Sampling: engine.Sampling{MaxTokens: 16},
+		ID: wire.CheckID + "0", Model: model, RoutedFrom: -1,
 		Text: []byte(`{"messages":[{"role":"user","content":"Say yes."}]}`),
 	}
-	var err error
-	for extras := withIDs; extras >= none; extras-- {
-		_, err = e.generate(ctx, req, extras, func(engine.Chunk) error { return nil })
-		if engine.ClassOf(err) != engine.Refused {
+	for _, req.Sampling.MaxTokens = range []int{1, 16} {
+		for extras := withIDs; extras >= none; extras-- {
+			_, err = e.generate(ctx, req, extras, func(engine.Chunk) error { return nil })
+			if engine.ClassOf(err) == engine.Refused {
+				continue
+			}
 			e.extras.Store(extras)
-			break
+			if engine.ClassOf(err) == engine.Broken {
+				return nil // an empty answer to a probe is no fault
+			}
+			return err
 		}
-	}
-	if engine.ClassOf(err) == engine.Broken {
-		return nil // an empty answer to a probe is no fault
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"turnlog.dev/gateway/engine/openai"
 	"turnlog.dev/gateway/engine/wire"
 	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/rawjson"
 	"turnlog.dev/tokenizer/demo"
 	"turnlog.dev/tokenizer/parse"
 )
@@ -109,7 +111,7 @@ func TestAModelThatTheServerDoesNotTakeIsRefusedWithTheOnesThatItLists(t *testin
 	for model, server := range map[string]http.Handler{"present": m, "absent": anyName} {
 		srv := httptest.NewServer(server)
 		defer srv.Close()
-		e, err := openai.New(openai.Config{Config: wire.Config{URL: srv.URL}, Model: model})
+		e, err := openai.New(openai.Config{Config: wire.Config{URL: srv.URL, Model: model}})
 		require.NoError(t, err)
 		info, err := e.Check(t.Context(), demo.Tokenizer())
 		require.NoError(t, err, model)
@@ -117,11 +119,48 @@ func TestAModelThatTheServerDoesNotTakeIsRefusedWithTheOnesThatItLists(t *testin
 	}
 	srv := httptest.NewServer(m)
 	defer srv.Close()
-	e, err := openai.New(openai.Config{Config: wire.Config{URL: srv.URL}, Model: "absent"})
+	e, err := openai.New(openai.Config{Config: wire.Config{URL: srv.URL, Model: "absent"}})
 	require.NoError(t, err)
 	_, err = e.Check(t.Context(), demo.Tokenizer())
 	require.Equal(t, engine.Refused, engine.ClassOf(err))
-	require.ErrorContains(t, err, `the engine serves present, not the model "absent"; give the model that name`)
+	require.ErrorContains(t, err, `the engine serves present, not the model "absent"; set upstream_model`)
+
+	e, err = openai.New(openai.Config{Config: wire.Config{URL: srv.URL, Model: "absent", Upstream: "present"}})
+	require.NoError(t, err)
+	info, err := e.Check(t.Context(), demo.Tokenizer())
+	require.NoError(t, err)
+	require.Equal(t, "present", info.Model)
+	_, err = e.Generate(t.Context(), request(), (&got{}).emit)
+	require.NoError(t, err)
+}
+
+// TestACheckCostsOneTokenWhereThatIsEnough: a paid one counts what it samples.
+func TestACheckCostsOneTokenWhereThatIsEnough(t *testing.T) {
+	for _, least := range []int{1, 16} {
+		var sampled []string
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/v1/models" {
+				_, _ = io.WriteString(w, `{"data":[{"id":"m"}]}`)
+				return
+			}
+			body, _ := io.ReadAll(r.Body)
+			most, _ := rawjson.Get(body, "max_completion_tokens")
+			n, _ := strconv.Atoi(string(most))
+			ids, _ := rawjson.Get(body, "return_token_ids")
+			if n < least || ids != nil {
+				http.Error(w, `{"error":{"message":"max_completion_tokens is too low"}}`, http.StatusBadRequest)
+				return
+			}
+			sampled = append(sampled, string(most))
+			_, _ = io.WriteString(w, `{"choices":[{"index":0,"message":{"role":"assistant","content":""},"finish_reason":"length"}]}`)
+		}))
+		defer srv.Close()
+		e, err := openai.New(openai.Config{Config: wire.Config{URL: srv.URL, Model: "m"}})
+		require.NoError(t, err)
+		_, err = e.Check(t.Context(), demo.Tokenizer())
+		require.NoError(t, err)
+		require.Equal(t, []string{strconv.Itoa(least)}, sampled)
+	}
 }
 
 func TestAServerThatKnowsNoExtrasIsAskedForNone(t *testing.T) {
@@ -144,7 +183,7 @@ func TestOnlyWhatIsOursIsReplacedInTheRequest(t *testing.T) {
 		_, _ = io.WriteString(w, `{"choices":[{"index":0,"message":{"role":"assistant","content":"whole"},"finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":1}}`)
 	}))
 	defer srv.Close()
-	e, err := openai.New(openai.Config{Config: wire.Config{URL: srv.URL, APIKey: "upstream"}, Model: "there"})
+	e, err := openai.New(openai.Config{Config: wire.Config{URL: srv.URL, APIKey: "upstream", Model: "there"}})
 	require.NoError(t, err)
 	half := 0.5
 	req := request()

@@ -1,7 +1,9 @@
 package sglang
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"net/http"
 
 	"turnlog.dev/gateway/engine"
@@ -40,8 +42,11 @@ func (e *Engine) chat(ctx context.Context, req *engine.Request, a *answer) error
 func (e *Engine) chatBody(req *engine.Request, prompt []byte) []byte {
 	s := &req.Sampling
 	o := wire.NewObject(nil)
-	o.Text("model", req.Model)
+	// What the gateway calls it could be read as a model and its adapter.
+	m := e.model.Load()
+	o.Text("model", cmp.Or(m.Base, m.Name, req.Model))
 	o.Text("rid", req.ID)
+	e.adapter(o)
 	o.Raw("input_ids", prompt)
 	o.Bool("stream", false)
 	if s.MaxTokens > 0 {
@@ -89,23 +94,26 @@ func (a *answer) choice(choice []byte) error {
 	if rawjson.KindOf(meta) != rawjson.Object {
 		return wire.Broken("a choice without meta_info: the server is older than 0.5.13, or not sglang")
 	}
-	if err := spoken(message); err != nil {
-		return err
-	}
 	scored, _ := rawjson.Get(meta, "output_token_logprobs")
 	if err := a.meta(sampledIDs(scored), meta); err != nil {
+		return err
+	}
+	if err := spoken(message); err != nil {
 		return err
 	}
 	a.Report.Message = append([]byte(nil), message...)
 	return nil
 }
 
+// errSilent is a message that says nothing.
+var errSilent = errors.New("a message with neither content nor calls")
+
 // spoken refuses a message that says nothing.
 func spoken(message []byte) error {
 	content, _ := rawjson.Get(message, "content")
 	calls, _ := rawjson.Get(message, "tool_calls")
 	if rawjson.KindOf(content) != rawjson.String && rawjson.KindOf(calls) != rawjson.Array {
-		return wire.Broken("a message with neither content nor calls")
+		return &engine.Error{Class: engine.Broken, Err: errSilent}
 	}
 	return nil
 }

@@ -17,15 +17,12 @@ import (
 // Check implements engine.Engine.
 func (e *Engine) Check(ctx context.Context, tok tokenizer.Tokenizer) (engine.Info, error) {
 	info := engine.Info{Kind: "sglang"}
-	model, err := e.get(ctx, "/model_info", "/get_model_info")
+	model, err := e.wire.Served(ctx)
 	if err != nil {
 		return info, err
 	}
-	name, _ := rawjson.Get(model, "served_model_name")
-	if info.Model = rawjson.Text(name); info.Model == "" {
-		path, _ := rawjson.Get(model, "model_path")
-		info.Model = rawjson.Text(path)
-	}
+	e.model.Store(&model)
+	info.Model = model.Name
 	server, err := e.get(ctx, "/server_info", "/get_server_info")
 	if err != nil {
 		return info, err
@@ -46,8 +43,34 @@ func (e *Engine) Check(ctx context.Context, tok tokenizer.Tokenizer) (engine.Inf
 	if err := wire.SameTokenizer(tok, ids, "tokens"); err != nil {
 		return info, err
 	}
-	info.LogprobKind, err = e.probeLogprobs(ctx, tok)
-	return info, err
+	if info.LogprobKind, err = e.probeLogprobs(ctx, tok); err != nil || !e.cfg.Parser {
+		return info, err
+	}
+	return info, e.probeChat(ctx, tok, info.Version)
+}
+
+// probeChat finds out whether the server takes ids in its chat, and says so: older
+// ones take no notice of them and answer to what they render themselves.
+func (e *Engine) probeChat(ctx context.Context, tok tokenizer.Tokenizer, version string) error {
+	req := probe(tok)
+	req.Text = []byte(`{"messages":[{"role":"user","content":"Hello"}]}`)
+	_, err := e.Generate(ctx, req, func(engine.Chunk) error { return nil })
+	if errors.Is(err, errSilent) {
+		return nil // one token may be half a thought
+	}
+	if engine.ClassOf(err) == engine.Broken {
+		err = &engine.Error{Class: engine.Refused, Err: err, Message: "sglang " + version +
+			" does not take ids in its chat; 0.5.13 does: use that or a newer one, or leave parser out of the model"}
+	}
+	return err
+}
+
+// probe is a request for one token.
+func probe(tok tokenizer.Tokenizer) engine.Request {
+	return engine.Request{
+		ID:     wire.CheckID + strconv.FormatInt(checks.Add(1), 10),
+		Prompt: tok.Encode(nil, "Once upon a time there was a"), RoutedFrom: -1, Sampling: engine.Sampling{MaxTokens: 1},
+	}
 }
 
 // get asks for a path under its present or its former name.
@@ -67,14 +90,11 @@ var checks atomic.Int64
 // top_p leaves only that token; top_k 1 would take the greedy path, which never
 // scales.
 func (e *Engine) probeLogprobs(ctx context.Context, tok tokenizer.Tokenizer) (event.LogprobKind, error) {
-	prompt := tok.Encode(nil, "Once upon a time there was a")
 	var at [2]float32
 	for i, temperature := range []float64{1, 5} {
 		tiny := 1e-6
-		req := engine.Request{
-			ID: wire.CheckID + strconv.FormatInt(checks.Add(1), 10), Prompt: prompt, RoutedFrom: -1,
-			Sampling: engine.Sampling{MaxTokens: 1, Temperature: &temperature, TopP: &tiny},
-		}
+		req := probe(tok)
+		req.Sampling.Temperature, req.Sampling.TopP = &temperature, &tiny
 		_, err := e.Generate(ctx, req, func(c engine.Chunk) error { at[i] = c.Logprobs[0]; return nil })
 		if err != nil {
 			return 0, err

@@ -44,6 +44,8 @@ type Engine struct {
 	wire *wire.Client
 	// unscaled is what Check found out: logprobs are those before temperature.
 	unscaled atomic.Bool
+	// model is what Check found out: the model at the server, or an adapter of it.
+	model atomic.Pointer[wire.Served]
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -54,7 +56,9 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{cfg: cfg, wire: c}, nil
+	e := &Engine{cfg: cfg, wire: c}
+	e.model.Store(&wire.Served{})
+	return e, nil
 }
 
 // abortTimeout bounds the request that ends a generation.
@@ -99,6 +103,14 @@ func (e *Engine) abort(ctx context.Context, id string) {
 	_, _ = e.wire.Call(ctx, http.MethodPost, "/abort_request", o.End())
 }
 
+// adapter names the adapter that is to answer, if any: without it the model itself
+// would.
+func (e *Engine) adapter(o *wire.Object) {
+	if m := e.model.Load(); m.Base != "" {
+		o.Text("lora_path", m.Name)
+	}
+}
+
 // stepTokens is how many prompt tokens may be echoed for one token of the
 // answer.
 const (
@@ -110,6 +122,7 @@ func (e *Engine) body(req *engine.Request, prompt []byte) []byte {
 	s := &req.Sampling
 	o := wire.NewObject(make([]byte, 0, len(prompt)+512))
 	o.Text("rid", req.ID)
+	e.adapter(o)
 	o.Raw("input_ids", prompt)
 	o.Object("sampling_params", func(o *wire.Object) {
 		wire.MaxTokens(o, "max_new_tokens", s)

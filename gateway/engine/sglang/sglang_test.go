@@ -18,6 +18,7 @@ import (
 	"turnlog.dev/gateway/engine/sglang"
 	"turnlog.dev/gateway/engine/wire"
 	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/rawjson"
 	"turnlog.dev/tokenizer/demo"
 )
 
@@ -185,6 +186,33 @@ func TestAMessageThatSaysNothingIsBroken(t *testing.T) {
 		require.NoError(t, err)
 		_, err = e.Generate(t.Context(), engine.Request{Prompt: []uint32{1}, RoutedFrom: -1, Text: []byte(`{"messages":[]}`)}, ignore)
 		require.Equal(t, engine.Broken, engine.ClassOf(err))
+	}
+}
+
+// TestAChatThatTakesNoIDsIsRefusedAtTheStart: 0.5.9 takes no notice of them and
+// answers to what it renders itself.
+func TestAChatThatTakesNoIDsIsRefusedAtTheStart(t *testing.T) {
+	m, err := mock.New(mock.Config{Tokenizer: demo.Tokenizer()})
+	require.NoError(t, err)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.URL.Path == "/v1/chat/completions" {
+			body = rawjson.Splice(nil, body, rawjson.Set{Key: "input_ids"}, rawjson.Set{Key: "return_meta_info"}, rawjson.Set{Key: "return_prompt_token_ids"})
+		}
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		m.ServeHTTP(w, r)
+	}))
+	defer srv.Close()
+	for parser, want := range map[bool]string{false: "", true: "does not take ids in its chat; 0.5.13 does: use that or a newer one, or leave parser out of the model"} {
+		e, err := sglang.New(sglang.Config{Config: wire.Config{URL: srv.URL}, Parser: parser})
+		require.NoError(t, err)
+		_, err = e.Check(t.Context(), demo.Tokenizer())
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.Equal(t, engine.Refused, engine.ClassOf(err))
+		require.ErrorContains(t, err, want)
 	}
 }
 

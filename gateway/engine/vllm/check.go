@@ -16,13 +16,12 @@ import (
 // Check implements engine.Engine.
 func (e *Engine) Check(ctx context.Context, tok tokenizer.Tokenizer) (engine.Info, error) {
 	info := engine.Info{Kind: "vllm"}
-	models, err := e.wire.Call(ctx, http.MethodGet, "/v1/models", nil)
+	model, err := e.wire.Served(ctx)
 	if err != nil {
 		return info, err
 	}
-	if err := e.choose(models, &info); err != nil {
-		return info, err
-	}
+	e.model.Store(&model.Name)
+	info.Model, info.ContextLength = model.Name, model.ContextLength
 	if b, err := e.wire.Call(ctx, http.MethodGet, "/version", nil); err == nil {
 		version, _ := rawjson.Get(b, "version")
 		info.Version = rawjson.Text(version)
@@ -45,30 +44,28 @@ func (e *Engine) Check(ctx context.Context, tok tokenizer.Tokenizer) (engine.Inf
 	if err := e.probeReasoning(ctx, tok); err != nil || !e.cfg.Parser {
 		return info, err
 	}
-	// The paths of the engine's parser are there with a flag only.
-	ask := wire.NewObject(nil)
-	ask.Text("model", info.Model)
-	ask.Raw("messages", []byte(`[{"role":"user","content":"Hello"}]`))
-	_, err = e.call(ctx, "/v1/chat/completions/render", ask.End())
-	return info, err
+	return info, e.probeParser(ctx, tok, info.Version)
 }
 
-// choose finds the model among the served ones.
-func (e *Engine) choose(models []byte, info *engine.Info) error {
-	list, _ := rawjson.Get(models, "data")
-	for m := range rawjson.Elements(list) {
-		id, _ := rawjson.Get(m, "id")
-		if name := rawjson.Text(id); info.Model == "" || name == e.cfg.Model {
-			info.Model = name
-			length, _ := rawjson.Get(m, "max_model_len")
-			info.ContextLength, _ = wire.Int(length)
-		}
+// probeParser asks for a token on the paths of the engine's parser: they are there
+// with a flag only, and older servers prove nothing there.
+func (e *Engine) probeParser(ctx context.Context, tok tokenizer.Tokenizer, version string) error {
+	req := probe(tok)
+	req.Text = []byte(`{"messages":[{"role":"user","content":"Hello"}]}`)
+	_, err := e.tokens(ctx, &req, e.newAnswer(&req, func(engine.Chunk) error { return nil }), e.chatRequest(&req))
+	if engine.ClassOf(err) == engine.Broken {
+		err = &engine.Error{Class: engine.Refused, Err: err, Message: "vLLM " + version +
+			" does not show what its parser's answers were sampled from; 0.29 does: use that or a newer one, or leave parser out of the model"}
 	}
-	if info.Model == "" {
-		return &engine.Error{Class: engine.Refused, Message: "the engine lists no model at /v1/models; is it vLLM, and has it loaded one?"}
+	return err
+}
+
+// probe is a request for one token.
+func probe(tok tokenizer.Tokenizer) engine.Request {
+	return engine.Request{
+		ID:     wire.CheckID + strconv.FormatInt(checks.Add(1), 10),
+		Prompt: tok.Encode(nil, "Once upon a time there was a"), RoutedFrom: -1, Sampling: engine.Sampling{MaxTokens: 1},
 	}
-	e.model.Store(&info.Model)
-	return nil
 }
 
 var checks atomic.Int64
@@ -105,11 +102,8 @@ func (e *Engine) probeReasoning(ctx context.Context, tok tokenizer.Tokenizer) er
 // one samples the most likely token after a prompt.
 func (e *Engine) one(ctx context.Context, tok tokenizer.Tokenizer, g *engine.Grammar) (got engine.Chunk, err error) {
 	one, heat := 1, 1.0
-	req := engine.Request{
-		ID:     wire.CheckID + strconv.FormatInt(checks.Add(1), 10),
-		Prompt: tok.Encode(nil, "Once upon a time there was a"), RoutedFrom: -1, Grammar: g,
-		Sampling: engine.Sampling{MaxTokens: 1, Temperature: &heat, TopK: &one},
-	}
+	req := probe(tok)
+	req.Grammar, req.Sampling.Temperature, req.Sampling.TopK = g, &heat, &one
 	_, err = e.Generate(ctx, req, func(c engine.Chunk) error { got = c; return nil })
 	return got, err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"turnlog.dev/gateway/engine"
 	"turnlog.dev/gateway/engine/openai"
@@ -12,22 +13,20 @@ import (
 	"turnlog.dev/schema/rawjson"
 )
 
-// parsed asks for an answer that the server parses itself, in three calls:
-// render, for the sampling parameters that the server makes of the request;
-// generate, with our ids in place of the rendered ones; derender, for the
-// message. No call is made after one that failed.
+// tokens makes the first two of the three calls for an answer that the server
+// parses itself: render, for the sampling parameters that the server makes of the
+// request, and generate, with our ids in place of the rendered ones.
 //
 // Shapes of entrypoints/scale_out/token_in_token_out/protocol.py:
 // GenerateRequest, GenerateTokensResponse, DerenderChatRequest. The paths are
 // there with --enable-scale-out.
-func (e *Engine) parsed(ctx context.Context, req *engine.Request, a *answer) error {
+func (e *Engine) tokens(ctx context.Context, req *engine.Request, a *answer, asked []byte) (generated []byte, err error) {
 	if rawjson.KindOf(req.Text) != rawjson.Object {
-		return &engine.Error{Class: engine.Refused, Message: "the engine's own parser needs the chat request, and there is none"}
+		return nil, &engine.Error{Class: engine.Refused, Message: "the engine's own parser needs the chat request, and there is none"}
 	}
-	asked := e.chatRequest(req)
 	rendered, err := e.call(ctx, "/v1/chat/completions/render", asked)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	set := wire.NewObject(nil)
 	set.Text("request_id", req.ID)
@@ -35,15 +34,23 @@ func (e *Engine) parsed(ctx context.Context, req *engine.Request, a *answer) err
 	set.Bool("stream", false)
 	set.Bool("return_token_ids", true)
 	set.Text("output_mode", "tokens")
-	generated, err := e.call(ctx, "/inference/v1/generate", replace(rendered, set.End(), "stream_options", "token_offsets"))
+	generated, err = e.call(ctx, "/inference/v1/generate", replace(rendered, set.End(), "stream_options", "token_offsets"))
 	if err != nil {
 		if ctx.Err() != nil {
 			e.abort(ctx, req.ID)
 		}
-		return err
+		return nil, err
 	}
 	a.over = true
-	if err := a.generated(generated); err != nil {
+	return generated, a.generated(generated)
+}
+
+// parsed makes all three: derender gives the message. No call is made after one
+// that failed.
+func (e *Engine) parsed(ctx context.Context, req *engine.Request, a *answer) error {
+	asked := e.chatRequest(req)
+	generated, err := e.tokens(ctx, req, a, asked)
+	if err != nil {
 		return err
 	}
 	o := wire.NewObject(nil)
@@ -121,11 +128,16 @@ func (a *answer) generated(data []byte) error {
 	return wire.Broken("an answer without a choice")
 }
 
-// content reads logprobs as generate writes them: with the id of each token.
+// content reads logprobs as generate writes them: with the id of each token, up to
+// 0.31 as "token_id:" and the id in place of its text.
 func content(list []byte, ids []uint32, at int) ([]float32, error) {
 	var out []float32
 	for entry := range rawjson.Elements(list) {
-		id, _ := rawjson.Get(entry, "token_id")
+		id, ok := rawjson.Get(entry, "token_id")
+		if !ok {
+			token, _ := rawjson.Get(entry, "token")
+			id = []byte(strings.TrimPrefix(rawjson.Text(token), "token_id:"))
+		}
 		f, _ := rawjson.Get(entry, "logprob")
 		got, err := wire.ID(id)
 		if err != nil || len(out) >= len(ids) || ids[len(out)] != got {

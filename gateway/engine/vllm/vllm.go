@@ -27,10 +27,6 @@ import (
 // Config says where the server is.
 type Config struct {
 	wire.Config
-	// Model is what the gateway calls the model. The server is asked for it where
-	// it lists it, as it does adapters beside the model that they belong to, and
-	// for its first one otherwise.
-	Model string
 	// Parser has the server parse its answers: render, generate and derender
 	// instead of /v1/completions, the answer whole, and Report.Message.
 	Parser bool
@@ -69,8 +65,7 @@ const abortTimeout = 2 * time.Second
 
 // Generate implements engine.Engine.
 func (e *Engine) Generate(ctx context.Context, req engine.Request, emit func(engine.Chunk) error) (engine.Report, error) {
-	a := &answer{Tally: wire.NewTally(&req, emit), prompt: wire.AppendIDs(nil, req.Prompt)}
-	a.Report.LogprobKind = e.logprobKind(&req)
+	a := e.newAnswer(&req, emit)
 	if err := e.checkGrammar(req.Grammar); err != nil {
 		return a.Report, err
 	}
@@ -220,6 +215,12 @@ type answer struct {
 	over bool
 	// spans and usage are looked at when all tokens are here.
 	spans, usage []byte
+}
+
+func (e *Engine) newAnswer(req *engine.Request, emit func(engine.Chunk) error) *answer {
+	a := &answer{Tally: wire.NewTally(req, emit), prompt: wire.AppendIDs(nil, req.Prompt)}
+	a.Report.LogprobKind = e.logprobKind(req)
+	return a
 }
 
 func (a *answer) read(resp *wire.Response) error {
@@ -414,7 +415,13 @@ func (a *answer) finish(reason string, stop, routed []byte) error {
 	if err != nil {
 		return wire.Broken("routed_experts: %v", err)
 	}
-	if rows := a.RoutedRows(); len(r.Routed.Shape) == 0 || r.Routed.Shape[0] != int64(rows) {
+	rows := a.RoutedRows()
+	if from := a.Request().RoutedFrom; len(r.Routed.Shape) > 0 && r.Routed.Shape[0] == int64(rows+from) {
+		// 0.24 and older send those of the whole prompt, whatever was asked for.
+		r.Routed.Data = r.Routed.Data[len(r.Routed.Data)/(rows+from)*from:]
+		r.Routed.Shape[0] = int64(rows)
+	}
+	if len(r.Routed.Shape) == 0 || r.Routed.Shape[0] != int64(rows) {
 		shape := r.Routed.Shape
 		r.Routed = nil
 		return wire.Broken("routed_experts: an array of %v where %d rows were asked for", shape, rows)

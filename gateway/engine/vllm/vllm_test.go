@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -116,6 +117,54 @@ func TestAServerWithoutThePathsNamesTheFlag(t *testing.T) {
 	require.ErrorContains(t, err, "--enable-scale-out")
 }
 
+// TestAnOlderServersParserServesOrIsRefusedAtTheStart: before 0.32 logprobs name
+// their tokens by a text, before 0.30 no prompt comes back, and 0.24 does not even
+// count it.
+func TestAnOlderServersParserServesOrIsRefusedAtTheStart(t *testing.T) {
+	named, prompt, usage := regexp.MustCompile(`"token_id":(\d+)`), regexp.MustCompile(`,"prompt_token_ids":\[[^]]*\]`), regexp.MustCompile(`,"usage":\{[^}]*\}`)
+	m, err := mock.New(mock.Config{Tokenizer: demo.Tokenizer(), Script: mock.Always(mock.Say("yes"))})
+	require.NoError(t, err)
+	for version, c := range map[string]struct {
+		without []*regexp.Regexp
+		proof   event.PromptProof
+	}{
+		"0.31": {nil, event.PromptProof_PROMPT_PROOF_ECHO},
+		"0.29": {[]*regexp.Regexp{prompt}, event.PromptProof_PROMPT_PROOF_COUNT},
+		"0.24": {[]*regexp.Regexp{prompt, usage}, event.PromptProof_PROMPT_PROOF_UNSPECIFIED},
+	} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/inference/v1/generate" {
+				m.ServeHTTP(w, r)
+				return
+			}
+			rec := httptest.NewRecorder()
+			m.ServeHTTP(rec, r)
+			answer := named.ReplaceAll(rec.Body.Bytes(), []byte(`"token":"token_id:$1"`))
+			for _, part := range c.without {
+				if !part.Match(answer) {
+					http.Error(w, "the mock does not say it", http.StatusTeapot)
+					return
+				}
+				answer = part.ReplaceAll(answer, nil)
+			}
+			_, _ = w.Write(answer)
+		}))
+		defer srv.Close()
+		e, err := vllm.New(vllm.Config{Config: wire.Config{URL: srv.URL}, Parser: true})
+		require.NoError(t, err)
+		_, err = e.Check(t.Context(), demo.Tokenizer())
+		if c.proof == event.PromptProof_PROMPT_PROOF_UNSPECIFIED {
+			require.Equal(t, engine.Refused, engine.ClassOf(err))
+			require.ErrorContains(t, err, "0.29 does: use that or a newer one, or leave parser out of the model")
+			continue
+		}
+		require.NoError(t, err, version)
+		report, err := e.Generate(t.Context(), chat("x"), func(engine.Chunk) error { return nil })
+		require.NoError(t, err, version)
+		require.Equal(t, c.proof, report.Proof, version)
+	}
+}
+
 func TestTheLogprobModeIsFoundOut(t *testing.T) {
 	for mode, want := range map[mock.Logprobs]event.LogprobKind{
 		mock.Raw: event.LogprobKind_LOGPROB_KIND_RAW, mock.Processed: event.LogprobKind_LOGPROB_KIND_PROCESSED,
@@ -149,7 +198,7 @@ func TestTheServerIsAskedForTheModelsNameWhereItListsIt(t *testing.T) {
 		mux.HandleFunc("/v1/models", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"data":[`+listed+`]}`) })
 		srv := httptest.NewServer(mux)
 		defer srv.Close()
-		e, err := vllm.New(vllm.Config{Config: wire.Config{URL: srv.URL}, Model: "adapter"})
+		e, err := vllm.New(vllm.Config{Config: wire.Config{URL: srv.URL, Model: "adapter"}})
 		require.NoError(t, err)
 		info, err := e.Check(t.Context(), demo.Tokenizer())
 		if want == "" {
@@ -193,6 +242,12 @@ func TestRoutedExpertsComeAsTheServerSavedThem(t *testing.T) {
 	require.Equal(t, &engine.Routed{Data: make([]byte, 12), DType: "uint8", Shape: []int64{3, 2, 2}, Start: 1}, report.Routed)
 	require.Contains(t, asked, `"routed_experts_prompt_start":1`)
 	require.NotContains(t, asked, `"stream":true`)
+
+	// 0.24 knows no start and sends the rows of the whole prompt.
+	body = answer(npyFile("|u1", "4, 1, 2", []byte{1, 1, 2, 2, 3, 3, 4, 4}))
+	report, err = e.Generate(t.Context(), req, func(engine.Chunk) error { return nil })
+	require.NoError(t, err)
+	require.Equal(t, &engine.Routed{Data: []byte{2, 2, 3, 3, 4, 4}, DType: "uint8", Shape: []int64{3, 1, 2}, Start: 1}, report.Routed)
 
 	for _, file := range [][]byte{nil, []byte("junk"), npyFile("|u1", "3, 2, 2", make([]byte, 11)), npyFile("<f4", "3", make([]byte, 12))} {
 		body = answer(file)

@@ -44,6 +44,12 @@ type Config struct {
 	// Idle is the longest silence, from the request to the first byte and
 	// between two; 0 is DefaultIdle.
 	Idle time.Duration
+	// Model is what the gateway calls the model. A server that lists it is asked
+	// for it.
+	Model string
+	// Upstream is what the server calls the model, where that is another name: an
+	// adapter's, for instance. It has to be there.
+	Upstream string
 	// HTTP replaces the client, for TLS settings and tests.
 	HTTP *http.Client
 }
@@ -54,6 +60,8 @@ type Client struct {
 	key  string
 	idle time.Duration
 	http *http.Client
+	// model and upstream are names; see Config.
+	model, upstream string
 }
 
 // New checks cfg and returns a client; it does not connect.
@@ -65,7 +73,10 @@ func New(cfg Config) (*Client, error) {
 	if u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("engine: url %q has a query or fragment; give the server's root", cfg.URL)
 	}
-	c := &Client{base: strings.TrimRight(cfg.URL, "/"), key: cfg.APIKey, idle: cfg.Idle, http: cfg.HTTP}
+	c := &Client{
+		base: strings.TrimRight(cfg.URL, "/"), key: cfg.APIKey, idle: cfg.Idle, http: cfg.HTTP,
+		model: cfg.Model, upstream: cfg.Upstream,
+	}
 	if c.idle == 0 {
 		c.idle = DefaultIdle
 	}

@@ -38,12 +38,16 @@ def alias(item):
 
 
 class Classes:
-    """The fields of the classes in some files, with those of their bases."""
+    """The fields of the classes in some files, with those of their bases. Releases
+    keep them in other places, so that not all of the files need be there: what is
+    nowhere is found when its fields are looked for."""
 
     def __init__(self, root, *files):
         self.nodes, self.source = {}, ""
-        for name in files:
-            text = (pathlib.Path(root) / name).read_text()
+        for path in (pathlib.Path(root) / name for name in files):
+            if not path.exists():
+                continue
+            text = path.read_text()
             self.source += text
             for node in ast.parse(text).body:
                 if isinstance(node, ast.ClassDef):
@@ -60,6 +64,10 @@ class Classes:
         for item in node.body:
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
                 out[alias(item) or item.target.id] = (item.annotation, optional(item))
+            elif isinstance(item, ast.FunctionDef) and item.name == "__init__":
+                given = item.args.args[1:]
+                required = len(given) - len(item.args.defaults)
+                out |= {a.arg: (a.annotation, i >= required) for i, a in enumerate(given) if a.annotation}
         return out
 
     def check(self, value, name, where):
@@ -166,7 +174,7 @@ def sglang_rules(root):
         "/abort_request": (lambda r: c.check(r, "AbortReq", "request"), None),
         "/tokenize": (lambda r: c.check(r, "TokenizeRequest", "request"), None),
         "/v1/chat/completions": (lambda r: c.check(r, "ChatCompletionRequest", "request"), chat),
-        "/model_info": (None, lambda r: c.spelled(r, "response")),
+        "/v1/models": (None, lambda r: c.check(r, "ModelList", "response")),
     }
 
 
@@ -176,13 +184,16 @@ def vllm_rules(root):
         root,
         "vllm/sampling_params.py",
         "vllm/outputs.py",
+        entry + "openai/engine/protocol.py",
         entry + "serve/engine/protocol.py",
         entry + "generate/base/protocol.py",
         entry + "openai/completion/protocol.py",
         entry + "openai/chat_completion/protocol.py",
+        entry + "serve/disagg/protocol.py",
         entry + "scale_out/token_in_token_out/protocol.py",
         entry + "serve/tokenize/protocol.py",
         entry + "openai/models/protocol.py",
+        entry + "serve/disagg/api_router.py",
         entry + "scale_out/token_in_token_out/api_router.py",
     )
 

@@ -57,14 +57,14 @@ func run(ctx context.Context, out io.Writer) error {
 
 // exchange lets one adapter check the mock and generate with everything set.
 func exchange(ctx context.Context, out io.Writer, name string, open func(wire.Config) (engine.Engine, error)) error {
-	m, err := mock.New(mock.Config{Tokenizer: demo.Tokenizer(), Experts: mock.SomeExperts, Script: mock.Steps(
+	m, err := mock.New(mock.Config{Tokenizer: demo.Tokenizer(), Adapters: []string{"tuned"}, Experts: mock.SomeExperts, Script: mock.Steps(
 		mock.Call("look", `{"at": 1}`), mock.Reply{Text: "two versions of one model", Version: "1", VersionAt: 3})})
 	if err != nil {
 		return err
 	}
 	srv := httptest.NewServer(&recorder{name: name, next: m, out: out})
 	defer srv.Close()
-	e, err := open(wire.Config{URL: srv.URL})
+	e, err := open(wire.Config{URL: srv.URL, Upstream: "tuned"})
 	if err != nil {
 		return err
 	}
