@@ -13,6 +13,7 @@ import (
 	"turnlog.dev/exporter/rows"
 	"turnlog.dev/exporter/rows/rowstest"
 	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/racetest"
 )
 
 func build(t *testing.T, s *rowstest.Session, p rows.Policy) rows.Result {
@@ -70,7 +71,10 @@ func TestALongRowTakesNoMoreAllocationsThanAShortOne(t *testing.T) {
 			require.NotNil(t, res.Rows[0].VersionMin)
 		})
 	}
-	require.Equal(t, allocations(10), allocations(10_000))
+	short, long := allocations(10), allocations(10_000)
+	if !racetest.On {
+		require.Equal(t, short, long)
+	}
 }
 
 func TestASharedTurnIsTrainedOnce(t *testing.T) {

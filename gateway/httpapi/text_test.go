@@ -23,6 +23,7 @@ import (
 	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/mem"
 	"turnlog.dev/schema/message"
+	"turnlog.dev/schema/racetest"
 )
 
 // textWorld is a gateway in front of a server that speaks chat completions, a
@@ -138,10 +139,8 @@ func (s sink) Flush()                      {}
 // writing it down and giving it back are no more copies than that. The log in
 // memory, which keeps its own, counts as well.
 func TestATextTurnTakesItsTextsInMemoryAFewTimes(t *testing.T) {
-	// The limits are for the race detector, under which memory to be used again is
-	// thrown away now and then; without it it is a third less. Every third byte of
-	// the second text is escaped.
-	for line, limit := range map[string]float64{"The quick brown fox. ": 6.5, "\treturn \"a\"\n": 11} {
+	// Every third byte of the second text is escaped.
+	for line, limit := range map[string]float64{"The quick brown fox. ": 4.8, "\treturn \"a\"\n": 8} {
 		const size = 64 << 10
 		text := strings.Repeat(line, size/len(line))
 		var answer strings.Builder
@@ -169,7 +168,9 @@ func TestATextTurnTakesItsTextsInMemoryAFewTimes(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		times := float64(after.TotalAlloc-before.TotalAlloc) / turns / (2 * float64(len(text)))
 		t.Logf("%.1f times question and answer", times)
-		require.Less(t, times, limit)
+		if !racetest.On {
+			require.Less(t, times, limit)
+		}
 	}
 }
 

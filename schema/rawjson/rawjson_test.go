@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"turnlog.dev/schema/racetest"
 	"turnlog.dev/schema/rawjson"
 )
 
@@ -196,6 +197,9 @@ func TestEveryByteAtEveryPlaceIsSpelledAndReadAlike(t *testing.T) {
 }
 
 func TestATextCostsOneAllocationToWriteAndOneToRead(t *testing.T) {
+	if racetest.On {
+		t.Skip("the race detector allocates")
+	}
 	plain := strings.Repeat("The quick brown fox. ", 3000)
 	for _, text := range []string{plain, strings.ReplaceAll(plain, "fox. ", "fox.\n")} {
 		raw := rawjson.AppendText(nil, text)

@@ -17,6 +17,7 @@ import (
 	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal/mem"
 	"turnlog.dev/schema/message"
+	"turnlog.dev/schema/racetest"
 	"turnlog.dev/tokenizer"
 	"turnlog.dev/tokenizer/demo"
 )
@@ -119,8 +120,10 @@ func TestTheCacheCountsWhatItHolds(t *testing.T) {
 	evicted, few := alive(1)
 	cached, all := alive(1 << 30)
 	t.Logf("cached: %d bytes a session, counted as %d", (cached-evicted)/sessions, (all-few)/sessions)
-	require.Greater(t, float64(all-few), float64(cached-evicted)/1.5)
-	require.Less(t, float64(all-few), float64(cached-evicted)*1.5)
+	if !racetest.On {
+		require.Greater(t, float64(all-few), float64(cached-evicted)/1.5)
+		require.Less(t, float64(all-few), float64(cached-evicted)*1.5)
+	}
 }
 
 // TestSessionsThatDoNotExistTakeNoRoom: whoever asks for them, with whatever

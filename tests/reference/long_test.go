@@ -6,6 +6,7 @@ import (
 	"iter"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,6 +18,7 @@ import (
 	"turnlog.dev/schema/journal"
 	"turnlog.dev/schema/journal/mem"
 	"turnlog.dev/schema/message"
+	"turnlog.dev/schema/racetest"
 	"turnlog.dev/tokenizer/demo"
 )
 
@@ -38,10 +40,17 @@ func (s still) Generate(_ context.Context, req engine.Request, emit func(engine.
 	}, Backend: "still", Engine: "still"}, err
 }
 
-// counting notes what the gateway asks of its log.
+// counting notes what the gateway asks of its log; whoever watches a run asks too.
 type counting struct {
 	journal.Journal
-	appends, bytes, reads, newIDs int
+	appends, bytes, reads, newIDs atomic.Int64
+}
+
+// soFar is what was asked.
+func (c *counting) soFar() cost {
+	return cost{
+		appends: int(c.appends.Load()), bytes: int(c.bytes.Load()), reads: int(c.reads.Load()), newIDs: int(c.newIDs.Load()),
+	}
 }
 
 func (c *counting) Append(ctx context.Context, tip journal.Tip, ev *event.Event) (journal.Tip, error) {
@@ -49,14 +58,14 @@ func (c *counting) Append(ctx context.Context, tip journal.Tip, ev *event.Event)
 	if err != nil {
 		return journal.Tip{}, err
 	}
-	c.appends++
-	c.bytes += len(raw)
-	c.newIDs += ev.GetTurnCommitted().NewIDs()
+	c.appends.Add(1)
+	c.bytes.Add(int64(len(raw)))
+	c.newIDs.Add(int64(ev.GetTurnCommitted().NewIDs()))
 	return c.Journal.Append(ctx, tip, ev)
 }
 
 func (c *counting) ReadSession(ctx context.Context, session string, from journal.Tip) iter.Seq2[journal.Entry, error] {
-	c.reads++
+	c.reads.Add(1)
 	return c.Journal.ReadSession(ctx, session, from)
 }
 
@@ -90,14 +99,15 @@ func TestTurn1000CostsWhatTurn10Costs(t *testing.T) {
 		history = append(history, say(message.User, fmt.Sprintf("What is in the file of number %04d?", i)))
 		req := gateway.Request{Session: opened.Session, Conversation: message.Split(slices.Clip(history), nil), BodyHash: fmt.Appendf(nil, "%032d", i)}
 		var before, after runtime.MemStats
-		was := *log
+		was := log.soFar()
 		runtime.ReadMemStats(&before)
 		a, err := g.Complete(t.Context(), req, nil)
 		runtime.ReadMemStats(&after)
 		require.NoError(t, err)
+		is := log.soFar()
 		costs[i] = cost{
-			appends: log.appends - was.appends, bytes: log.bytes - was.bytes, reads: log.reads - was.reads,
-			newIDs: log.newIDs - was.newIDs, mallocs: int(after.Mallocs - before.Mallocs), allocated: int(after.TotalAlloc-before.TotalAlloc) - room(a.PromptTokens),
+			appends: is.appends - was.appends, bytes: is.bytes - was.bytes, reads: is.reads - was.reads,
+			newIDs: is.newIDs - was.newIDs, mallocs: int(after.Mallocs - before.Mallocs), allocated: int(after.TotalAlloc-before.TotalAlloc) - room(a.PromptTokens),
 		}
 		history = append(history, a.Message)
 		require.Equal(t, text, a.Message.Content.String())
@@ -110,7 +120,7 @@ func TestTurn1000CostsWhatTurn10Costs(t *testing.T) {
 	require.InEpsilon(t, early.newIDs, late.newIDs, 0.1)
 	require.InEpsilon(t, early.bytes, late.bytes, 0.1, "bytes that reach the log")
 	require.InEpsilon(t, early.mallocs, late.mallocs, 0.1, "allocations")
-	if !raceDetector {
+	if !racetest.On {
 		require.InEpsilon(t, early.allocated, late.allocated, 0.1, "bytes allocated besides the prompt")
 	}
 }

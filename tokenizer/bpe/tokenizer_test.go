@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"turnlog.dev/schema/racetest"
 	"turnlog.dev/tokenizer"
 	"turnlog.dev/tokenizer/bpe"
 	"turnlog.dev/tokenizer/demo"
@@ -283,7 +284,7 @@ func TestABrokenFileIsAnError(t *testing.T) {
 }
 
 func TestEncodingAllocatesLittle(t *testing.T) {
-	if raceDetector {
+	if racetest.On {
 		t.Skip("pools forget under the race detector, so allocations cannot be counted")
 	}
 	tok := demo.Tokenizer()

@@ -1,6 +1,0 @@
-//go:build race
-
-package reference
-
-// raceDetector: it allocates too.
-const raceDetector = true
