@@ -64,9 +64,14 @@ func Pick(raw []byte, keys ...string) (values [8][]byte) {
 	return values
 }
 
-// Int reads an integer that decides nothing exact; anything else is 0.
+// Int reads an integer, or what is left of a number before its point; anything
+// else is 0.
 func Int(raw []byte) int64 {
-	f, err := strconv.ParseFloat(string(bytes.TrimSpace(raw)), 64)
+	text := string(bytes.TrimSpace(raw))
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n
+	}
+	f, err := strconv.ParseFloat(text, 64)
 	if err != nil || rawjson.KindOf(raw) != rawjson.Number {
 		return 0
 	}

@@ -118,8 +118,12 @@ func choice(req gateway.Request, i int) gateway.Request {
 	if i > 0 {
 		req.Turn = ""
 		if seed, ok := rawjson.Get(req.Sampling, "seed"); ok {
-			next := strconv.AppendInt(nil, dialect.Int(seed)+int64(i), 10)
-			req.Sampling = rawjson.Splice(nil, req.Sampling, rawjson.Set{Key: "seed", Value: next})
+			own := dialect.Int(seed)
+			next := own + int64(i)
+			if next < own {
+				next = own - int64(i) // there is none above it
+			}
+			req.Sampling = rawjson.Splice(nil, req.Sampling, rawjson.Set{Key: "seed", Value: strconv.AppendInt(nil, next, 10)})
 		}
 		for _, id := range []*string{&req.IdempotencyKey, &req.RequestID} {
 			if *id != "" {

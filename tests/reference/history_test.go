@@ -2,13 +2,16 @@ package reference
 
 import (
 	"fmt"
+	"math"
 	"net/http"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/gateway/engine/mock"
 	"turnlog.dev/schema/event"
+	"turnlog.dev/schema/rawjson"
 )
 
 var weather = []object{{"type": "function", "function": object{
@@ -198,4 +201,16 @@ func TestEveryChoiceIsInTheLog(t *testing.T) {
 	require.Len(t, choices, 5)
 	require.Len(t, r.header.Values("Turnlog-Turn"), 5)
 	require.Len(t, w.turns(), 5)
+
+	// Of seeds each choice has its own, to the last digit.
+	for seed, second := range map[int64]string{7: "8", 1<<53 + 1: "9007199254740994", math.MaxInt64: "9223372036854775806"} {
+		before := len(w.turns())
+		w.served([]object{user("Say something, anything.")}, object{"n": 2, "seed": seed})
+		var used []string
+		for _, n := range w.turns()[before:] {
+			raw, _ := rawjson.Get(n.Committed.GetRequest().GetSamplingUsed(), "seed")
+			used = append(used, string(raw))
+		}
+		require.ElementsMatch(t, []string{strconv.FormatInt(seed, 10), second}, used)
+	}
 }
