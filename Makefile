@@ -14,7 +14,7 @@ FUZZTIME ?= 10s
 export CGO_ENABLED ?= 0
 
 help: ## show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## build, and start everything on this machine with data in ./data
 	bin/turnlog up

@@ -163,6 +163,75 @@ func TestAMissingLogprobNeverBecomesZero(t *testing.T) {
 	require.Len(t, build(t, s, rows.Policy{}).Rows[0].Logprobs, 2)
 }
 
+func TestATurnWithoutLogprobsMattersOnlyWhereItIsKept(t *testing.T) {
+	s := rowstest.New("s1")
+	a := s.Turn("a", "", 0, []uint32{1}, []uint32{10})
+	b := s.Turn("b", "a", a.Total(), nil, []uint32{20}) // begins where a ends
+	b.Logprobs, b.Mask[0] = nil, 0
+	s.Seal("main", "a", "b")
+	require.Len(t, build(t, s, rows.Policy{}).Rows[0].Logprobs, 2, "the row ends before it")
+
+	s.Turn("c", "b", a.Total(), []uint32{2}, []uint32{30})
+	s.Seal("main", "a", "b", "c").Shared = []string{"a"}
+	r := build(t, s, rows.Policy{}).Rows[1]
+	require.Equal(t, []int32{1, 10, 2, 30}, r.InputIDs)
+	require.Len(t, r.Logprobs, 4, "the history was cut before it")
+}
+
+func TestARowThatEndsWhereIDsWereLeftOutIsNotPrefixStable(t *testing.T) {
+	s := rowstest.New("s1")
+	a := s.Turn("a", "", 0, []uint32{1, 2}, []uint32{10, 11, 12})
+	a.Mask[4] = 0
+	s.Turn("b", "a", 4, nil, []uint32{20}).Mask[0] = 0
+	s.Seal("main", "a", "b")
+	r := build(t, s, rows.Policy{}).Rows[0]
+	require.Equal(t, []int32{1, 2, 10, 11}, r.InputIDs)
+	require.False(t, r.PrefixStable)
+}
+
+func TestTheFirstWeightsHaveVersionZero(t *testing.T) {
+	s := rowstest.New("s1")
+	a := s.Turn("a", "", 0, []uint32{1}, []uint32{10, 11})
+	a.Versions = event.AppendInts(nil, []int32{-1, 0, 0})
+	s.Seal("main", "a")
+	r := build(t, s, rows.Policy{}).Rows[0]
+	require.Equal(t, []int32{-1, 0, 0}, r.Versions)
+	require.Zero(t, *r.VersionMin)
+	require.Zero(t, *r.VersionMax)
+}
+
+func TestARowStopsForWhatEndedItsSessionUnlessItWasCompleted(t *testing.T) {
+	for _, c := range []struct{ status, reason, want string }{
+		{"completed", "completed", "length"},
+		{"aborted", "out of time", "out of time"},
+		{"aborted", "", "length"},
+	} {
+		s := rowstest.New("s1")
+		s.Status, s.Reason = c.status, c.reason
+		s.Turn("a", "", 0, []uint32{1}, []uint32{10}).FinishReason = "length"
+		s.Seal("main", "a")
+		r := build(t, s, rows.Policy{}).Rows[0]
+		require.Equal(t, c.want, r.StopReason)
+		require.Equal(t, c.status == "aborted", r.RemoveSample)
+	}
+}
+
+func TestAnAnnotationCountsWhereItWasMade(t *testing.T) {
+	s := rowstest.New("s1")
+	a := s.Turn("a", "", 0, []uint32{1}, []uint32{10})
+	s.Turn("b", "a", a.Total(), []uint32{2}, []uint32{20})
+	s.Turn("c", "a", a.Total(), []uint32{3}, []uint32{30})
+	s.Seal("main", "a", "b")
+	s.Seal("side", "a", "c").Shared = []string{"a"}
+	s.Annotate("advantage", "1").Revision = 9
+	s.Annotate("advantage", "2").Branch = "b1"
+	s.Annotate("advantage", "3").Turn = "b"
+	s.Annotate("judge", "4").Revision = 99
+	list := build(t, s, rows.Policy{}).Rows
+	require.Equal(t, float32(1), *list[0].Advantage, "that of the session")
+	require.Equal(t, float32(2), *list[1].Advantage, "that of the branch goes before the session's")
+}
+
 func TestPolicyLeavesOutAndCounts(t *testing.T) {
 	bound := func(f float64) *float64 { return &f }
 	version := int64(100)
@@ -263,6 +332,18 @@ func TestMessagesAreTheConversationOfTheLastTurnInOpenAIsForm(t *testing.T) {
 		{"role":"tool","content":"a.go","tool_call_id":"c1"},
 		{"role":"assistant","content":"a.go"}]`, r.MessagesJSON)
 	require.JSONEq(t, `[{"type":"function","function":{"name":"ls"}}]`, r.ToolsJSON)
+
+	// Definitions may stand where their hashes would; a conversation need not
+	// have any.
+	a.Conversation.System, a.Conversation.Tools, a.Conversation.Definitions = []byte(`[{"role":"system","content":"go"}]`), []byte(`[{"type":"function"}]`), nil
+	b.Conversation.System, b.Conversation.Tools = a.Conversation.System, a.Conversation.Tools
+	r = build(t, s, rows.Policy{}).Rows[0]
+	require.Contains(t, r.MessagesJSON, `[{"role":"system","content":"go"},{"role":"user",`)
+	require.JSONEq(t, `[{"type":"function"}]`, r.ToolsJSON)
+	b.Conversation.System, b.Conversation.Tools = nil, []byte("unknown hash")
+	r = build(t, s, rows.Policy{}).Rows[0]
+	require.Contains(t, r.MessagesJSON, `[{"role":"user","content":"list"}`)
+	require.Empty(t, r.ToolsJSON)
 }
 
 func TestUpdatesThatContradictEachOtherAreRefused(t *testing.T) {

@@ -61,16 +61,15 @@ var errNotFound = errors.New("not found")
 
 // refusal is what a gateway's answer other than success says, in its own words.
 func refusal(base string, res *http.Response) error {
-	raw, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10))
-	said := strings.TrimSpace(string(raw))
 	var body struct {
 		Error struct {
 			Message string `json:"message"`
 		} `json:"error"`
 	}
-	if json.Unmarshal(raw, &body) == nil && body.Error.Message != "" {
-		said = body.Error.Message
+	if json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&body) != nil || body.Error.Message == "" {
+		return fmt.Errorf("%w at %s, but another server (%s): say where the gateway is with --listen", errNoGateway, base, res.Status)
 	}
+	said := body.Error.Message
 	switch res.StatusCode {
 	case http.StatusNotFound:
 		return fmt.Errorf("%w: %s", errNotFound, said)

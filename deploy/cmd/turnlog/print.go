@@ -23,6 +23,14 @@ func count(n int64) string {
 	return s
 }
 
+// several writes 1 turn, 2 turns.
+func several(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return count(int64(n)) + " " + what
+}
+
 // size writes bytes for people.
 func size(n int64) string {
 	switch {

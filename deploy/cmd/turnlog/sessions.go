@@ -162,7 +162,7 @@ func showCommand() *cobra.Command {
 		if s.Reason != "" {
 			s.State += " (" + s.Reason + ")"
 		}
-		about = append(about, s.State, fmt.Sprintf("%d turns", len(s.Turns)))
+		about = append(about, s.State, several(len(s.Turns), "turn"))
 		if s.Aborted > 0 {
 			about = append(about, fmt.Sprintf("%d aborted", s.Aborted))
 		}

@@ -49,6 +49,15 @@ func TestAnErrorAboutSessionsSaysWhatToDo(t *testing.T) {
 	require.ErrorContains(t, err, "--data")
 }
 
+func TestAnotherServerIsNoGateway(t *testing.T) {
+	sessions := withGateway(t, http.NotFound)
+	for _, args := range [][]string{{"list"}, {"show", "s"}} {
+		_, err := sessions(args...)
+		require.ErrorContains(t, err, "no gateway answers at http://127.0.0.1:")
+		require.ErrorContains(t, err, "but another server (404 Not Found): say where the gateway is with --listen")
+	}
+}
+
 func TestASessionIsShownAsATree(t *testing.T) {
 	sessions := withGateway(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/parked" {
