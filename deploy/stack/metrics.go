@@ -215,14 +215,20 @@ func (m *metrics) pool(model string, read func() pool.Stats) (remove func()) {
 				up = 1
 			}
 			put("turnlog_pool_up", up, r.Name)
+			draining := 0.0
+			if r.State == "draining" {
+				draining = 1
+			}
+			put("turnlog_pool_draining", draining, r.Name)
 		}
 	},
 		gauge("turnlog_pool_waiting_requests", "Requests that wait for a replica."),
 		counter("turnlog_pool_queued_requests_total", "Requests that had to wait."),
-		counter("turnlog_pool_queue_positions_total", "Their places in the queue when they came, added up."),
+		counter("turnlog_pool_queue_positions_total", "Their places in the queue when they came, added up, 1 being the first."),
 		gauge("turnlog_pool_running_requests", "Requests under way.", "backend"),
-		counter("turnlog_pool_served_requests_total", "Requests that were answered.", "backend"),
-		counter("turnlog_pool_failed_requests_total", "Requests that failed.", "backend"),
-		gauge("turnlog_pool_up", "1 for a replica that gets requests.", "backend"),
+		counter("turnlog_pool_served_requests_total", "Requests that were answered, those at fault included.", "backend"),
+		counter("turnlog_pool_failed_requests_total", "Requests that a replica did not answer; canceled ones are not among them.", "backend"),
+		gauge("turnlog_pool_up", "1 for a replica that gets requests, 0 for one that rests, is tried after a rest, or is drained.", "backend"),
+		gauge("turnlog_pool_draining", "1 for a replica that is drained: that it is not up is meant.", "backend"),
 	)
 }

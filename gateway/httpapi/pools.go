@@ -70,9 +70,12 @@ func (a *api) change(c *echo.Context, f func(gateway.Backends, string) error) er
 	if err != nil {
 		return err
 	}
-	if err := f(b, c.Param("backend")); errors.Is(err, pool.ErrUnknown) {
+	switch err := f(b, c.Param("backend")); {
+	case errors.Is(err, pool.ErrUnknown):
 		return &gateway.Error{Kind: gateway.UnknownThing, Message: err.Error()}
-	} else if err != nil {
+	case errors.Is(err, pool.ErrResumed):
+		return &gateway.Error{Kind: gateway.Conflict, Message: err.Error()}
+	case err != nil:
 		return err
 	}
 	return c.JSON(http.StatusOK, b.Stats())

@@ -37,8 +37,12 @@ func TestEnginesAreFoundByListEnvironmentAndName(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, c.want, got, name)
 	}
+	both, err := Sources{List{"http://a:1"}, DNS{"http://svc", dns}}.Backends(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"http://a:1", "http://10.0.0.1", "http://10.0.0.2", "http://[fd00::1]"}, both)
 	for want, src := range map[string]Source{
-		"none of X": Env{[]string{"X"}, lookup}, "look up other": DNS{"http://other:1", dns}, "of the form": DNS{"other", dns},
+		"look up gone": Sources{List{"http://a:1"}, DNS{"http://gone", dns}},
+		"none of X":    Env{[]string{"X"}, lookup}, "look up other": DNS{"http://other:1", dns}, "of the form": DNS{"other", dns},
 	} {
 		_, err := src.Backends(t.Context())
 		require.ErrorContains(t, err, want)
@@ -96,4 +100,28 @@ func TestAPoolFollowsItsSourceAndOutlivesTheSourcesFailure(t *testing.T) {
 		cancel()
 		require.NoError(t, <-done)
 	})
+}
+
+// TestASyncSaysWhatItCouldNotOpenAndLeavesAloneWhatAnOperatorAdded: the others are
+// there all the same.
+func TestASyncSaysWhatItCouldNotOpenAndLeavesAloneWhatAnOperatorAdded(t *testing.T) {
+	p, err := New(Config{}, Replica{Name: "mine:1", Engine: &fake{}})
+	require.NoError(t, err)
+	opened := 0
+	open := func(url string) (Replica, error) {
+		if url == "http://bad" {
+			return Replica{}, errors.New("no such kind")
+		}
+		opened++
+		return Replica{Engine: &fake{}}, nil
+	}
+	err = p.Sync([]string{"http://bad", "http://a", "http://mine:1"}, open)
+	require.ErrorContains(t, err, "backend bad: no such kind")
+	require.NoError(t, p.Sync([]string{"http://b", "http://a"}, open))
+	require.Equal(t, 2, opened, "what is there is not opened again")
+	var names []string
+	for _, r := range p.Stats().Replicas {
+		names = append(names, r.Name)
+	}
+	require.ElementsMatch(t, []string{"mine:1", "a", "b"}, names)
 }

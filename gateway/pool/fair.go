@@ -3,12 +3,11 @@ package pool
 // waiter is a request that waits for a slot.
 type waiter struct {
 	session string
-	arrival uint64
 	tried   map[*replica]bool
 	prompt  []uint32
 	// granted carries the replica whose slot it got; its buffer of one lets the
 	// granting side go on.
-	granted chan *replica
+	granted chan slot
 	// in is the queue that it stands in; gone is set when it left.
 	in   *fair
 	gone bool

@@ -39,21 +39,27 @@ func (p *Pool) find(name string) *replica {
 
 // Drain gives a replica no more requests and returns when those that it has
 // are done, or ctx ends. Sessions that were pinned to it move on. The error is
-// ErrUnknown or ctx's.
+// ErrUnknown, ErrResumed or ctx's.
 func (p *Pool) Drain(ctx context.Context, name string) error {
-	idle, err := p.stop(name, func(r *replica) { r.draining = true })
+	r, idle, err := p.stop(name, func(r *replica) { r.draining = true })
 	if err != nil {
 		return err
 	}
 	select {
 	case <-idle:
-		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !r.draining {
+		return fmt.Errorf("%w: %s", ErrResumed, name)
+	}
+	return nil
 }
 
-// Resume ends the draining of a replica. The error is ErrUnknown.
+// Resume ends the draining of a replica, and the wait of who drains it. The error
+// is ErrUnknown.
 func (p *Pool) Resume(name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,6 +68,7 @@ func (p *Pool) Resume(name string) error {
 		return fmt.Errorf("%w: %s", ErrUnknown, name)
 	}
 	r.draining = false
+	r.free()
 	p.serve(r)
 	return nil
 }
@@ -69,16 +76,18 @@ func (p *Pool) Resume(name string) error {
 // Remove drops a replica; requests that it works on go on. The error is
 // ErrUnknown.
 func (p *Pool) Remove(name string) error {
-	_, err := p.stop(name, func(r *replica) { r.removed = true })
+	_, _, err := p.stop(name, func(r *replica) { r.removed = true })
 	return err
 }
 
-func (p *Pool) stop(name string, mark func(*replica)) (<-chan struct{}, error) {
+// stop marks a replica that is to get no more requests, and returns it with what is
+// closed when it has none.
+func (p *Pool) stop(name string, mark func(*replica)) (*replica, <-chan struct{}, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.find(name)
 	if r == nil {
-		return nil, fmt.Errorf("%w: %s", ErrUnknown, name)
+		return nil, nil, fmt.Errorf("%w: %s", ErrUnknown, name)
 	}
 	mark(r)
 	if r.removed {
@@ -91,16 +100,14 @@ func (p *Pool) stop(name string, mark func(*replica)) (<-chan struct{}, error) {
 		p.replicas = kept
 	}
 	p.replace(r)
-	done := r.idle
-	if done == nil {
-		done = make(chan struct{})
-		if r.inflight == 0 {
-			close(done)
-		} else {
-			r.idle = done
-		}
+	if r.idle == nil {
+		r.idle = make(chan struct{})
 	}
-	return done, nil
+	idle := r.idle
+	if r.inflight == 0 {
+		r.free()
+	}
+	return r, idle, nil
 }
 
 // Check compares every replica with the tokenizer and says what the pool is.
@@ -120,7 +127,7 @@ func (p *Pool) Check(ctx context.Context) (engine.Info, error) {
 		faults = append(faults, fmt.Errorf("backend %s: %w", r.name, err))
 		p.mu.Lock()
 		if ctx.Err() == nil {
-			p.letRest(r, time.Now(), false, err)
+			p.letRest(slot{replica: r}, time.Now(), err)
 			p.replace(r)
 		}
 		p.mu.Unlock()
@@ -154,8 +161,8 @@ type ReplicaStats struct {
 	Reason   string `json:"reason,omitempty"` // why it rests
 	InFlight int    `json:"in_flight"`
 	Waiting  int    `json:"waiting"` // pinned to it
-	Served   uint64 `json:"served"`
-	Failed   uint64 `json:"failed"`
+	Served   uint64 `json:"served"`  // answered, also that a request is at fault
+	Failed   uint64 `json:"failed"`  // not answered; a request that was canceled is neither
 }
 
 // Stats says how the pool is doing, for metrics and people.
@@ -168,7 +175,7 @@ func (p *Pool) Stats() Stats {
 		switch {
 		case r.draining:
 			state = "draining"
-		case r.trial:
+		case r.trials > 0:
 			state = "trial"
 		case !r.restUntil.IsZero():
 			state = "resting"

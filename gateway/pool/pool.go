@@ -116,6 +116,8 @@ func def[T comparable](v *T, d T) {
 var (
 	// ErrEmpty is a pool without a replica that takes requests.
 	ErrEmpty = errors.New("pool: no replica takes requests; add one or end the draining")
+	// ErrResumed is what Drain returns when Resume came before its end.
+	ErrResumed = errors.New("pool: the replica was resumed while it was drained")
 	// ErrDuplicate and ErrUnknown are about names given to Add, Drain, Remove.
 	ErrDuplicate = errors.New("pool: a replica of this name exists")
 	ErrUnknown   = errors.New("pool: no replica of this name")
@@ -140,9 +142,8 @@ type Pool struct {
 	replicas []*replica
 	next     int // round robin
 	pins     *pins
-	shared   fair // waiters that any replica may serve
+	shared   fair // waiters that any replica may serve; with Sticky there are none
 	waiting  int
-	arrivals uint64
 	// queued requests had to wait; positions is the sum of their places in the
 	// queue when they came.
 	queued, positions uint64
@@ -202,11 +203,11 @@ func (p *Pool) Generate(ctx context.Context, req engine.Request, emit func(engin
 			}
 			return res, err
 		}
-		tried[r] = true
+		tried[r.replica] = true
 		res.Backend, res.Engine = r.name, r.kind
 		var got event.Attempt
-		if err = p.verify(ctx, r); err == nil {
-			res.Engine = p.kindOf(r)
+		if err = p.verify(ctx, r.replica); err == nil {
+			res.Engine = p.kindOf(r.replica)
 			res.Report, err = r.engine.Generate(ctx, req, func(c engine.Chunk) error {
 				got.Ids = event.AppendIDs(got.Ids, c.IDs)
 				got.Logprobs = event.AppendFloats(got.Logprobs, c.Logprobs)

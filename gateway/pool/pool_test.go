@@ -22,8 +22,10 @@ type fake struct {
 	calls []string // sessions, in order
 	do    func(ctx context.Context, req engine.Request, emit func(engine.Chunk) error) error
 	check func() (engine.Info, error)
-	peak  int
-	busy  int
+	// report is what it says of an answer, besides how it ended.
+	report engine.Report
+	peak   int
+	busy   int
 }
 
 func (f *fake) Generate(ctx context.Context, req engine.Request, emit func(engine.Chunk) error) (engine.Report, error) {
@@ -31,7 +33,8 @@ func (f *fake) Generate(ctx context.Context, req engine.Request, emit func(engin
 	f.calls = append(f.calls, req.Session)
 	f.busy++
 	f.peak = max(f.peak, f.busy)
-	do := f.do
+	do, report := f.do, f.report
+	report.FinishReason = "stop"
 	f.mu.Unlock()
 	defer func() {
 		f.mu.Lock()
@@ -39,9 +42,9 @@ func (f *fake) Generate(ctx context.Context, req engine.Request, emit func(engin
 		f.mu.Unlock()
 	}()
 	if do == nil {
-		return engine.Report{FinishReason: "stop"}, emit(engine.Chunk{IDs: []uint32{1}, Logprobs: []float32{-1}})
+		return report, emit(engine.Chunk{IDs: []uint32{1}, Logprobs: []float32{-1}})
 	}
-	return engine.Report{FinishReason: "stop"}, do(ctx, req, emit)
+	return report, do(ctx, req, emit)
 }
 
 func (f *fake) Check(context.Context, tokenizer.Tokenizer) (engine.Info, error) {
@@ -98,6 +101,14 @@ func newPool(t *testing.T, cfg Config, n int) (*Pool, []*fake) {
 	}
 	p, err := New(cfg, replicas...)
 	require.NoError(t, err)
+	t.Cleanup(func() {
+		s := p.Stats()
+		require.Zero(t, s.Waiting, "nobody waits when all is over")
+		for _, r := range s.Replicas {
+			require.Zero(t, r.InFlight, "every slot came back")
+			require.Zero(t, r.Waiting)
+		}
+	})
 	return p, fakes
 }
 
@@ -343,6 +354,7 @@ func TestAStreakOfFailuresLetsAReplicaRestAndASuccessEndsTheStreak(t *testing.T)
 			for range 2 {
 				_, err := ask(t, p, "s")
 				require.Equal(t, class, engine.ClassOf(err))
+				require.Equal(t, "up", state(p, "a").State)
 			}
 			fakes[0].set(nil)
 			_, err := ask(t, p, "s")
@@ -391,28 +403,32 @@ func TestWhereAllRestAllAreTriedAndTheFirstSuccessBringsOneBack(t *testing.T) {
 }
 
 func TestAnOverloadedReplicaIsAvoidedForAsLongAsItAsked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, fakes := newPool(t, Config{Policy: LeastBusy}, 2)
-		fakes[0].set(func(context.Context, engine.Request, func(engine.Chunk) error) error {
-			return &engine.Error{Class: engine.Overloaded, RetryAfter: 10 * time.Second}
-		})
-		for range 2 {
-			_, err := ask(t, p, "s")
-			require.NoError(t, err)
-		}
-		require.Equal(t, 1, fakes[0].count())
-		time.Sleep(9 * time.Second)
-		for range 4 {
-			_, _ = ask(t, p, "s")
-		}
-		require.Equal(t, 1, fakes[0].count())
-		time.Sleep(2 * time.Second)
-		for range 2 {
-			_, _ = ask(t, p, "s")
-		}
-		require.Equal(t, 2, fakes[0].count())
-		require.Equal(t, "up", state(p, "a").State)
+	for _, policy := range []Policy{LeastBusy, RoundRobin} {
+		synctest.Test(t, func(t *testing.T) { overloaded(t, policy) })
+	}
+}
+
+func overloaded(t *testing.T, policy Policy) {
+	p, fakes := newPool(t, Config{Policy: policy}, 2)
+	fakes[0].set(func(context.Context, engine.Request, func(engine.Chunk) error) error {
+		return &engine.Error{Class: engine.Overloaded, RetryAfter: 10 * time.Second}
 	})
+	for range 2 {
+		_, err := ask(t, p, "s")
+		require.NoError(t, err)
+	}
+	require.Equal(t, 1, fakes[0].count())
+	time.Sleep(9 * time.Second)
+	for range 4 {
+		_, _ = ask(t, p, "s")
+	}
+	require.Equal(t, 1, fakes[0].count())
+	time.Sleep(2 * time.Second)
+	for range 2 {
+		_, _ = ask(t, p, "s")
+	}
+	require.Equal(t, 2, fakes[0].count())
+	require.Equal(t, "up", state(p, "a").State)
 }
 
 func TestAReplicaNeverHasMoreRequestsThanItsConcurrency(t *testing.T) {
@@ -478,9 +494,11 @@ func TestAFullQueueRefusesAndAWaiterThatLeavesMakesRoom(t *testing.T) {
 		synctest.Wait()
 		_, err := ask(t, p, "s")
 		require.Equal(t, engine.Overloaded, engine.ClassOf(err))
+		require.Equal(t, 1, state(p, "a").Waiting)
 		cancel()
 		synctest.Wait()
 		require.Zero(t, p.Stats().Waiting)
+		require.Zero(t, state(p, "a").Waiting)
 		res, err := ask(t, p, "s")
 		require.NoError(t, err)
 		require.Equal(t, time.Minute, res.Queued)
@@ -516,6 +534,310 @@ func TestDrainingWaitsForWhatRunsAndMovesWhatWaits(t *testing.T) {
 		require.NoError(t, p.Resume(first.Backend))
 		require.Equal(t, "up", state(p, first.Backend).State)
 		require.ErrorIs(t, p.Drain(t.Context(), "nobody"), ErrUnknown)
+		require.ErrorIs(t, p.Resume("nobody"), ErrUnknown)
+	})
+}
+
+func TestADrainThatIsGivenUpCanBeMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, fakes := newPool(t, Config{}, 1)
+		require.NoError(t, p.Drain(t.Context(), "a"), "there is nothing to wait for")
+		require.NoError(t, p.Drain(t.Context(), "a"))
+		_, err := ask(t, p, "s")
+		require.ErrorIs(t, err, ErrEmpty)
+		require.NoError(t, p.Resume("a"))
+
+		fakes[0].work(time.Minute)
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = ask(t, p, "s") })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, p.Drain(ctx, "a"), context.DeadlineExceeded)
+		for range 2 { // all who wait are told
+			wg.Go(func() { require.ErrorIs(t, p.Drain(t.Context(), "a"), ErrResumed) })
+		}
+		synctest.Wait()
+		require.NoError(t, p.Resume("a"))
+		wg.Wait()
+		start := time.Now()
+		require.NoError(t, p.Drain(t.Context(), "a"))
+		require.Zero(t, time.Since(start))
+	})
+}
+
+// TestADrainingReplicaGetsNothingThoughAllOthersRest: an operator took it out.
+func TestADrainingReplicaGetsNothingThoughAllOthersRest(t *testing.T) {
+	for _, policy := range []Policy{Sticky, RoundRobin, LeastBusy, Prefix} {
+		p, fakes := newPool(t, Config{Policy: policy}, 3)
+		require.NoError(t, p.Drain(t.Context(), "a"))
+		fakes[1].fail(engine.Unreachable)
+		fakes[2].fail(engine.Unreachable)
+		for i := range 8 {
+			_, err := ask(t, p, fmt.Sprint("s", i))
+			require.Equal(t, engine.Unreachable, engine.ClassOf(err))
+		}
+		require.Zero(t, fakes[0].count(), policy)
+	}
+}
+
+func TestAReplicaThatIsResumedServesThoseWhoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, fakes := newPool(t, Config{Concurrency: 1, Policy: LeastBusy}, 2)
+		require.NoError(t, p.Drain(t.Context(), "b"))
+		fakes[0].work(time.Hour)
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() { _, _ = ask(t, p, "s") })
+		}
+		synctest.Wait()
+		require.Equal(t, 1, p.Stats().Waiting)
+		require.NoError(t, p.Resume("b"))
+		synctest.Wait()
+		require.Equal(t, 1, fakes[1].count())
+		wg.Wait()
+	})
+}
+
+// TestThoseWhoWaitWhenTheLastReplicaGoesAreTold: they do not wait for ever.
+func TestThoseWhoWaitWhenTheLastReplicaGoesAreTold(t *testing.T) {
+	for _, policy := range []Policy{Sticky, LeastBusy} {
+		synctest.Test(t, func(t *testing.T) {
+			p, fakes := newPool(t, Config{Concurrency: 1, Policy: policy}, 1)
+			fakes[0].work(time.Hour)
+			var wg sync.WaitGroup
+			wg.Go(func() { _, _ = ask(t, p, "s") })
+			synctest.Wait()
+			wg.Go(func() {
+				start := time.Now()
+				_, err := ask(t, p, "s")
+				require.ErrorIs(t, err, ErrEmpty)
+				require.Zero(t, time.Since(start))
+			})
+			synctest.Wait()
+			require.NoError(t, p.Remove("a"))
+			wg.Wait()
+		})
+	}
+}
+
+// TestASlotThatComesAsItsRequestIsCanceledIsGivenBack: both can be true at once.
+func TestASlotThatComesAsItsRequestIsCanceledIsGivenBack(t *testing.T) {
+	p, _ := newPool(t, Config{Concurrency: 1}, 1)
+	canceled := 0
+	for range 64 {
+		s, err := p.acquire(&late{Context: t.Context()}, &engine.Request{}, nil)
+		if err != nil {
+			require.ErrorIs(t, err, context.Canceled)
+			canceled++
+			continue
+		}
+		p.release(s, nil)
+	}
+	require.Positive(t, canceled)
+}
+
+// late is a context that ends once somebody has seen that it has not.
+type late struct {
+	context.Context
+	seen bool
+}
+
+func (l *late) Err() error {
+	if !l.seen {
+		l.seen = true
+		return nil
+	}
+	return context.Canceled
+}
+
+func (l *late) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+// TestAFailureGoesOnToAReplicaThatWasNotTried: it is not the same one again, be it
+// that the request has to wait for another.
+func TestAFailureGoesOnToAReplicaThatWasNotTried(t *testing.T) {
+	for _, policy := range []Policy{Sticky, RoundRobin, LeastBusy, Prefix} {
+		synctest.Test(t, func(t *testing.T) {
+			p, fakes := newPool(t, Config{Policy: policy, Concurrency: 1, FailuresToRest: 100}, 2)
+			for _, f := range fakes {
+				f.fail(engine.Failed)
+			}
+			res, err := ask(t, p, "s")
+			require.Equal(t, engine.Failed, engine.ClassOf(err))
+			require.Len(t, res.Attempts, 1)
+			require.Equal(t, 1, fakes[0].count())
+			require.Equal(t, 1, fakes[1].count())
+
+			// One is busy: who failed at the other waits for it, and lets others pass.
+			fakes[1].work(time.Minute)
+			var wg sync.WaitGroup
+			for fakes[1].count() == 1 {
+				wg.Go(func() { _, _ = ask(t, p, fmt.Sprint("busy", fakes[0].count())) })
+				synctest.Wait()
+			}
+			fakes[0].fail(engine.Failed)
+			wg.Go(func() {
+				res, err := ask(t, p, "")
+				require.NoError(t, err)
+				require.Equal(t, "b", res.Backend)
+			})
+			synctest.Wait()
+			fakes[0].set(nil)
+			if policy != Sticky { // there, sessions are spread by who waits
+				for range 3 {
+					res, err := ask(t, p, "other")
+					require.NoError(t, err)
+					require.Equal(t, "a", res.Backend)
+					require.Zero(t, res.Queued)
+				}
+			}
+			wg.Wait()
+		})
+	}
+}
+
+func TestAnEngineThatIsStoppedBecauseItIsEnoughHasServed(t *testing.T) {
+	p, fakes := newPool(t, Config{FailuresToRest: 1}, 1)
+	fakes[0].set(func(_ context.Context, _ engine.Request, emit func(engine.Chunk) error) error {
+		return emit(engine.Chunk{IDs: []uint32{1}, Logprobs: []float32{-1}})
+	})
+	res, err := p.Generate(t.Context(), engine.Request{}, func(engine.Chunk) error { return engine.ErrEnough }, nil)
+	require.NoError(t, err)
+	require.Equal(t, "stop", res.FinishReason)
+	require.Empty(t, res.Attempts)
+	require.Equal(t, uint64(1), state(p, "a").Served)
+}
+
+// TestWhatAnAttemptLacksIsNotInvented: an attempt of which some logprobs never came
+// has none, and ids that were left out are an attempt of their own.
+func TestWhatAnAttemptLacksIsNotInvented(t *testing.T) {
+	p, fakes := newPool(t, Config{Policy: RoundRobin}, 2)
+	for i, f := range fakes {
+		f.report.Discarded = []uint32{uint32(10 + i)}
+		f.set(func(_ context.Context, _ engine.Request, emit func(engine.Chunk) error) error {
+			_ = emit(engine.Chunk{IDs: []uint32{7}, Logprobs: []float32{-0.5}})
+			_ = emit(engine.Chunk{IDs: []uint32{8}})
+			return &engine.Error{Class: engine.Failed}
+		})
+	}
+	res, err := p.Generate(t.Context(), engine.Request{}, discard, func() bool { return true })
+	require.Equal(t, engine.Failed, engine.ClassOf(err))
+	require.Len(t, res.Attempts, 3)
+	require.Equal(t, discarded, res.Attempts[0].Error)
+	require.Len(t, event.IDs(nil, res.Attempts[0].Ids), 1)
+	require.Equal(t, []uint32{7, 8}, event.IDs(nil, res.Attempts[1].Ids))
+	require.Empty(t, res.Attempts[1].Logprobs)
+	require.Equal(t, discarded, res.Attempts[2].Error)
+}
+
+func TestWaitingIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, fakes := newPool(t, Config{Concurrency: 1}, 1)
+		fakes[0].work(time.Second)
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() { _, _ = ask(t, p, fmt.Sprint("s", i)) })
+			synctest.Wait()
+		}
+		s := p.Stats()
+		require.Equal(t, 3, s.Waiting)
+		require.Equal(t, uint64(3), s.Queued)
+		require.Equal(t, uint64(1+2+3), s.Positions)
+		require.Equal(t, 1, s.Replicas[0].InFlight)
+		wg.Wait()
+		require.Equal(t, uint64(4), state(p, "a").Served)
+	})
+}
+
+// TestServedAndFailedSayWhatBecameOfRequests: one that was canceled is neither, one
+// at fault was answered.
+func TestServedAndFailedSayWhatBecameOfRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, fakes := newPool(t, Config{FailuresToRest: 100}, 1)
+		_, err := ask(t, p, "s")
+		require.NoError(t, err)
+		for _, class := range []engine.Class{engine.Refused, engine.TooLong, engine.Failed, engine.Broken, engine.Overloaded} {
+			fakes[0].fail(class)
+			_, err := ask(t, p, "s")
+			require.Equal(t, class, engine.ClassOf(err))
+		}
+		fakes[0].work(time.Hour)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = p.Generate(ctx, engine.Request{}, discard, nil)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, uint64(3), state(p, "a").Served)
+		require.Equal(t, uint64(3), state(p, "a").Failed)
+		fakes[0].fail(engine.Unreachable)
+		_, _ = ask(t, p, "s")
+		require.Equal(t, uint64(4), state(p, "a").Failed)
+	})
+}
+
+// TestWhenARestEndsWhoeverWaitsIsTheTrial: nobody has to come for it.
+func TestWhenARestEndsWhoeverWaitsIsTheTrial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, fakes := newPool(t, Config{Policy: LeastBusy, Concurrency: 1, Cooldown: time.Minute}, 2)
+		fakes[0].fail(engine.Unreachable)
+		for range 2 {
+			_, _ = ask(t, p, "s")
+		}
+		require.Equal(t, "resting", state(p, "a").State)
+		fakes[0].set(nil)
+		fakes[1].work(time.Hour)
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = ask(t, p, "s") })
+		synctest.Wait()
+		wg.Go(func() {
+			res, err := ask(t, p, "s")
+			require.NoError(t, err)
+			require.Equal(t, "a", res.Backend)
+			require.Equal(t, time.Minute, res.Queued)
+		})
+		wg.Wait()
+	})
+}
+
+// TestOnlyTheTrialDecidesAboutTheRest: what had begun before the rest says nothing
+// about whether it is over, and no second trial joins the first.
+func TestOnlyTheTrialDecidesAboutTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, fakes := newPool(t, Config{Policy: LeastBusy, Cooldown: time.Second}, 2)
+		fakes[1].work(time.Hour) // never the less busy one for long
+		fakes[0].work(time.Minute)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() { _, _ = p.Generate(ctx, engine.Request{}, discard, nil) })
+			synctest.Wait()
+		}
+		require.Equal(t, 1, state(p, "a").InFlight)
+		fakes[0].fail(engine.Unreachable)
+		for state(p, "a").State == "up" {
+			wg.Go(func() { _, _ = ask(t, p, "s") })
+			synctest.Wait()
+		}
+		fakes[0].work(time.Minute)
+		time.Sleep(2 * time.Second)
+		for state(p, "a").State != "trial" {
+			wg.Go(func() { _, _ = ask(t, p, "s") })
+			synctest.Wait()
+		}
+		cancel() // the old ones end
+		synctest.Wait()
+		require.Equal(t, "trial", state(p, "a").State)
+		trials := fakes[0].count()
+		for range 4 {
+			wg.Go(func() { _, _ = ask(t, p, "s") })
+		}
+		synctest.Wait()
+		require.Equal(t, trials, fakes[0].count())
+		wg.Wait()
+		require.Equal(t, "up", state(p, "a").State)
 	})
 }
 
@@ -582,6 +904,17 @@ func TestPinsAreBoundedAndForgotten(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, home[s], res.Backend)
 	}
+	// The most recently used ones stay: s6 was used last but for s7, s8 and s9.
+	_, err := ask(t, p, "s6")
+	require.NoError(t, err)
+	for _, s := range []string{"t1", "t2", "t3"} {
+		_, err := ask(t, p, s)
+		require.NoError(t, err)
+	}
+	require.NotNil(t, p.pins.get("s6"))
+	require.Nil(t, p.pins.get("s9"))
+	_, err = ask(t, p, "s9")
+	require.NoError(t, err)
 	p.Forget("s9")
 	require.Equal(t, 3, p.Stats().Pins)
 }
@@ -596,8 +929,12 @@ func TestAReplicaIsCheckedBeforeItsFirstRequestAndAfterItWasUnreachable(t *testi
 			require.NoError(t, err)
 		}
 		require.Equal(t, 1, checks)
-		fakes[0].fail(engine.Unreachable)
+		fakes[0].fail(engine.Failed)
 		_, err := ask(t, p, "s")
+		require.Error(t, err)
+		require.Equal(t, "up", state(p, "a").State, "one failure of an engine that was found right is one")
+		fakes[0].fail(engine.Unreachable)
+		_, err = ask(t, p, "s")
 		require.Error(t, err)
 		fakes[0].set(nil)
 		time.Sleep(2 * time.Second)
@@ -633,8 +970,29 @@ func TestAReplicaWithAnotherTokenizerIsNeverUsed(t *testing.T) {
 	}
 	require.Zero(t, fakes[0].count())
 	require.Contains(t, state(p, "a").Reason, "1 here and 2 there")
+}
+
+// TestACheckLetsAReplicaRestThatCannotBeUsed: no request has to find out.
+func TestACheckLetsAReplicaRestThatCannotBeUsed(t *testing.T) {
+	p, fakes := newPool(t, Config{Check: true}, 2)
+	fakes[0].check = func() (engine.Info, error) { return engine.Info{}, &engine.Error{Class: engine.Unreachable} }
 	_, err := p.Check(t.Context())
 	require.ErrorContains(t, err, "backend a")
+	require.Equal(t, "resting", state(p, "a").State)
+	require.Equal(t, "up", state(p, "b").State)
+	for range 4 {
+		res, err := ask(t, p, "")
+		require.NoError(t, err)
+		require.Equal(t, "b", res.Backend)
+		require.Empty(t, res.Attempts)
+	}
+
+	q, fakes := newPool(t, Config{Check: true}, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	fakes[0].check = func() (engine.Info, error) { cancel(); return engine.Info{}, context.Canceled }
+	_, err = q.Check(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, "up", state(q, "a").State, "nothing was learned")
 }
 
 func TestAPoolHasOneClassOfEvidence(t *testing.T) {

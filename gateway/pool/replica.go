@@ -21,13 +21,13 @@ type replica struct {
 	inflight int
 	draining bool
 	removed  bool
-	idle     chan struct{} // closed when draining and nothing is in flight
+	idle     chan struct{} // closed when nothing is in flight any more, or draining ends
 
 	failures int // in a row
 	// restUntil is when a resting replica may be tried; zero is healthy.
 	restUntil time.Time
 	rest      time.Duration // the present one
-	trial     bool          // a request is trying it
+	trials    int           // requests that try it: several only where all rest
 	reason    string        // why it rests
 	busyUntil time.Time     // it said that it is overloaded
 
@@ -45,7 +45,15 @@ func (r *replica) takes(now time.Time) bool {
 	if r.draining || r.removed {
 		return false
 	}
-	return r.restUntil.IsZero() || !now.Before(r.restUntil) && !r.trial
+	return r.restUntil.IsZero() || !now.Before(r.restUntil) && r.trials == 0
+}
+
+// free tells who drains r that there is nothing left to wait for.
+func (r *replica) free() {
+	if r.idle != nil {
+		close(r.idle)
+		r.idle = nil
+	}
 }
 
 // load orders replicas by how busy they are; one that said it is overloaded
@@ -58,32 +66,35 @@ func (r *replica) load(now time.Time) int {
 	return n
 }
 
-// outcome learns from the end of a request; it reports whether r went to rest.
-func (p *Pool) outcome(r *replica, err error) (rested bool) {
-	now := time.Now()
-	wasTrial := r.trial
-	r.trial = false
+// outcome learns from the end of a request; it reports whether the replica went to
+// rest.
+func (p *Pool) outcome(s slot, err error) (rested bool) {
+	now, r := time.Now(), s.replica
 	switch engine.ClassOf(err) {
 	case engine.Unreachable:
-		r.failures++
+		r.failed++
 		// What answers at this address later may be another server.
 		r.info = nil
-		return p.letRest(r, now, wasTrial, err)
+		return p.letRest(s, now, err)
 	case engine.Failed, engine.Broken:
+		r.failed++
 		r.failures++
 		unchecked := p.checks() && r.info == nil
-		if r.failures >= p.cfg.FailuresToRest || wasTrial || unchecked {
-			return p.letRest(r, now, wasTrial, err)
+		if r.failures >= p.cfg.FailuresToRest || s.trial || unchecked {
+			return p.letRest(s, now, err)
 		}
 	case engine.Overloaded:
+		r.failed++
 		r.busyUntil = now.Add(time.Second)
 		if e := (*engine.Error)(nil); asError(err, &e) && e.RetryAfter > 0 {
 			r.busyUntil = now.Add(e.RetryAfter)
 		}
 	case engine.Refused, engine.TooLong:
+		r.served++
 		p.healed(r)
 	default:
 		if err == nil {
+			r.served++
 			p.healed(r)
 		}
 		// Canceled: nothing was learned.
@@ -91,14 +102,14 @@ func (p *Pool) outcome(r *replica, err error) (rested bool) {
 	return false
 }
 
-func (p *Pool) letRest(r *replica, now time.Time, wasTrial bool, err error) bool {
-	r.failed++
+func (p *Pool) letRest(s slot, now time.Time, err error) bool {
+	r := s.replica
 	switch {
 	case r.restUntil.IsZero():
 		r.rest = p.cfg.Cooldown
 		p.cfg.Logger.Warn("a replica rests", slog.String("pool", p.cfg.Name), slog.String("backend", r.name),
 			slog.Duration("for", r.rest), slog.Any("error", err))
-	case wasTrial:
+	case s.trial:
 		r.rest = min(2*r.rest, p.cfg.MaxCooldown)
 	}
 	r.reason = err.Error()

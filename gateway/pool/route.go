@@ -10,24 +10,26 @@ import (
 
 func asError(err error, target **engine.Error) bool { return errors.As(err, target) }
 
+// slot is a request's place at a replica.
+type slot struct {
+	*replica
+	// trial says that the replica rested, and this request tries it.
+	trial bool
+}
+
 // acquire waits for a slot on a replica that was not tried.
-func (p *Pool) acquire(ctx context.Context, req *engine.Request, tried map[*replica]bool) (*replica, error) {
+func (p *Pool) acquire(ctx context.Context, req *engine.Request, tried map[*replica]bool) (slot, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return slot{}, err
 	}
 	p.mu.Lock()
-	p.arrivals++
-	w := &waiter{session: req.Session, arrival: p.arrivals, tried: tried, granted: make(chan *replica, 1)}
+	w := &waiter{session: req.Session, tried: tried, granted: make(chan slot, 1)}
 	if p.cfg.Policy == Prefix {
 		w.prompt = req.Prompt
 	}
-	if !p.anyOf(tried) {
-		p.mu.Unlock()
-		return nil, ErrEmpty
-	}
 	if p.waiting >= p.cfg.Queue {
 		p.mu.Unlock()
-		return nil, &engine.Error{Class: engine.Overloaded, RetryAfter: time.Second, Message: "the queue of the pool is full"}
+		return slot{}, &engine.Error{Class: engine.Overloaded, RetryAfter: time.Second, Message: "the queue of the pool is full"}
 	}
 	p.waiting++
 	p.place(w)
@@ -38,29 +40,25 @@ func (p *Pool) acquire(ctx context.Context, req *engine.Request, tried map[*repl
 	p.mu.Unlock()
 
 	select {
-	case r := <-w.granted:
-		return grantedBy(r)
+	case s := <-w.granted:
+		if s.replica == nil {
+			return s, ErrEmpty
+		}
+		return s, nil
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case r := <-w.granted: // both at once: give the slot back
-		if r != nil {
-			p.free(r)
+	case s := <-w.granted: // both at once: give the slot back
+		if s.replica != nil {
+			p.free(s)
 		}
 	default:
 		w.leave()
 		p.waiting--
 	}
-	return nil, ctx.Err()
-}
-
-func grantedBy(r *replica) (*replica, error) {
-	if r == nil {
-		return nil, ErrEmpty
-	}
-	return r, nil
+	return slot{}, ctx.Err()
 }
 
 // place gives a waiter a slot, or a place in a queue: that of its replica with
@@ -78,7 +76,7 @@ func (p *Pool) place(w *waiter) {
 	candidates := p.candidates(w.tried, now)
 	if len(candidates) == 0 {
 		p.waiting--
-		w.granted <- nil
+		w.granted <- slot{}
 		return
 	}
 	r := p.choose(candidates, w, now, sticky)
@@ -159,55 +157,53 @@ func (p *Pool) hasSlot(r *replica) bool { return r.inflight < p.cfg.Concurrency 
 func (p *Pool) grant(r *replica, w *waiter) {
 	p.waiting--
 	r.inflight++
-	if !r.restUntil.IsZero() {
-		r.trial = true
-	}
-	if p.cfg.Policy == Sticky {
-		p.pins.set(w.session, r)
+	s := slot{r, !r.restUntil.IsZero()}
+	if s.trial {
+		r.trials++
 	}
 	if p.cfg.Policy == Prefix {
 		r.prefixes.add(w.prompt)
 	}
-	w.granted <- r
+	w.granted <- s
 }
 
-// release ends a request on r and lets the next one in.
-func (p *Pool) release(r *replica, err error) {
+// release ends a request and lets the next one in.
+func (p *Pool) release(s slot, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r.served++
-	rested := p.outcome(r, err)
-	p.free(r)
+	rested := p.outcome(s, err)
+	p.free(s)
 	if rested {
-		p.replace(r)
+		p.replace(s.replica)
 	}
 }
 
 // free gives a slot back.
-func (p *Pool) free(r *replica) {
+func (p *Pool) free(s slot) {
+	r := s.replica
 	r.inflight--
-	if r.inflight == 0 && (r.draining || r.removed) && r.idle != nil {
-		close(r.idle)
-		r.idle = nil
+	if s.trial {
+		r.trials--
+	}
+	if r.inflight == 0 {
+		r.free()
 	}
 	p.serve(r)
 }
 
-// serve lets waiters in while r has slots: those that are pinned to it and
-// those that any replica may serve, whoever came first.
+// serve lets waiters in while r has slots: those that wait for it, or for any.
 func (p *Pool) serve(r *replica) {
+	queue := &p.shared
+	if p.cfg.Policy == Sticky {
+		queue = &r.queue
+	}
 	for p.hasSlot(r) && p.usable(r) {
-		pinned, free := r.queue.first(r), p.shared.first(r)
-		switch {
-		case pinned == nil && free == nil:
+		w := queue.first(r)
+		if w == nil {
 			return
-		case free == nil || pinned != nil && pinned.arrival < free.arrival:
-			r.queue.take(pinned)
-			p.grant(r, pinned)
-		default:
-			p.shared.take(free)
-			p.grant(r, free)
 		}
+		queue.take(w)
+		p.grant(r, w)
 	}
 }
 
@@ -239,17 +235,7 @@ func (p *Pool) replace(r *replica) {
 	}
 }
 
-// anyOf reports whether a replica is left that was not tried.
-func (p *Pool) anyOf(tried map[*replica]bool) bool {
-	for _, r := range p.replicas {
-		if !tried[r] && !r.draining && !r.removed {
-			return true
-		}
-	}
-	return false
-}
-
-// untried is anyOf without the lock held, and only of healthy ones: a request
+// untried reports whether a healthy replica is left that was not tried: a request
 // that failed does not go on to replicas that rest.
 func (p *Pool) untried(tried map[*replica]bool) bool {
 	p.mu.Lock()
