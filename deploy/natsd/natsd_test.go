@@ -184,6 +184,7 @@ func TestADamagedStreamStopsTheStartAndIsLeftAlone(t *testing.T) {
 
 			err := fail(t, dev(dir))
 			require.ErrorIs(t, err, natsd.ErrCorrupt)
+			require.ErrorIs(t, fail(t, dev(dir)), natsd.ErrCorrupt, "it is not left locked")
 			require.ErrorContains(t, err, filepath.Base(stream), "names the stream")
 			require.Equal(t, before, contents(t, filepath.Join(stream, "msgs")))
 		})

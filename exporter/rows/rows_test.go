@@ -234,7 +234,7 @@ func TestAnAnnotationCountsWhereItWasMade(t *testing.T) {
 
 func TestPolicyLeavesOutAndCounts(t *testing.T) {
 	bound := func(f float64) *float64 { return &f }
-	version := int64(100)
+	version, seven := int64(100), int64(7) // rowstest's turns are of version 7
 	for _, c := range []struct {
 		name   string
 		policy rows.Policy
@@ -250,6 +250,7 @@ func TestPolicyLeavesOutAndCounts(t *testing.T) {
 		{"too long", rows.Policy{MaxTokens: 1}, event.Grade_GRADE_A, rows.ByLength},
 		{"too little reward", rows.Policy{MinReward: bound(1)}, event.Grade_GRADE_A, rows.ByReward},
 		{"too much reward", rows.Policy{MaxReward: bound(0)}, event.Grade_GRADE_A, rows.ByReward},
+		{"all bounds met exactly", rows.Policy{MinTokens: 2, MaxTokens: 2, MinReward: bound(0.5), MaxReward: bound(0.5), MinVersion: &seven}, event.Grade_GRADE_A, ""},
 		{"too old weights", rows.Policy{MinVersion: &version}, event.Grade_GRADE_A, rows.ByVersion},
 	} {
 		t.Run(c.name, func(t *testing.T) {

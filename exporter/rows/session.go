@@ -112,12 +112,6 @@ func (s *Session) addTurn(t *event.TurnSpans, in *event.Input) error {
 	return nil
 }
 
-// Sealed reports whether the session is closed and all its branches are known.
-func (s *Session) Sealed() bool { return s.sealed != nil }
-
-// Parked reports whether an event of the session could not be folded.
-func (s *Session) Parked() bool { return s.parked }
-
 // reward returns the one of highest revision for a turn, or for the session
 // when turn is empty; of equal ones the last. nil is none.
 func (s *Session) reward(turn string) *event.RewardRecorded {

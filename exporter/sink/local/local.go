@@ -48,9 +48,6 @@ func New(root string) (*Sink, error) {
 	return s, nil
 }
 
-// Root is the directory.
-func (s *Sink) Root() string { return s.root }
-
 // Path is the file that holds the value of a key.
 func (s *Sink) Path(key string) string { return filepath.Join(s.root, filepath.FromSlash(key)) }
 
