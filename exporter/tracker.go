@@ -183,7 +183,9 @@ func (t *tracker) reopen(d journal.Delivery, number int, started *event.SessionS
 func (s *session) output(o *event.Output, at time.Time) {
 	switch o := o.Output.(type) {
 	case *event.Output_BranchSealed:
-		s.tokens += int64(o.BranchSealed.Tokens)
+		if o.BranchSealed.Trainable > 0 { // the others give no rows
+			s.tokens += int64(o.BranchSealed.Tokens)
+		}
 	case *event.Output_SessionSealed:
 		s.sealed = at
 		s.void = s.void || o.SessionSealed.Reason == "deleted"

@@ -31,7 +31,10 @@ func (s *Session) Rows(p Policy) (Result, error) {
 		res.LeftOut[ByGrade] += int64(max(1, len(s.branches)))
 		return res, nil
 	}
-	b := builder{Session: s, policy: p, trained: make(map[string]bool), res: &res}
+	b := builder{Session: s, policy: p, parents: make(map[string]string, len(s.turns)), trained: make(map[string]bool), res: &res}
+	for id, t := range s.turns {
+		b.parents[id] = t.Parent
+	}
 	for _, branch := range s.branches {
 		if reason := p.branch(branch); reason != "" {
 			res.LeftOut[reason]++
@@ -51,6 +54,8 @@ func (s *Session) Rows(p Policy) (Result, error) {
 type builder struct {
 	*Session
 	policy Policy
+	// parents of all turns.
+	parents map[string]string
 	// trained are the turns that a row before trains. The recorder says which
 	// branch trains a turn; this holds even if it says so of two.
 	trained map[string]bool
@@ -58,20 +63,20 @@ type builder struct {
 }
 
 func (b *builder) branch(branch *event.BranchSealed) error {
+	on, err := branch.Path(b.parents)
+	if err != nil {
+		return fmt.Errorf("%w: session %s: %w", ErrMalformed, b.id, err)
+	}
+	if !slices.Contains(on.Trained, true) {
+		b.res.LeftOut[Untrainable]++ // there may be thousands: none is put together
+		return nil
+	}
 	q := newSequence()
-	q.grow(b.tokens(branch))
-	var path []*turn
+	q.grow(b.tokens(on))
+	path := make([]*turn, 0, len(on.Turns))
 	segment := 0
-	for i, id := range branch.Turns {
+	for i, id := range on.Turns {
 		t := b.turns[id]
-		switch {
-		case t == nil:
-			return fmt.Errorf("%w: session %s, branch %s: turn %s is missing", ErrMalformed, b.id, branch.Branch, id)
-		case i == 0 && t.Parent != "" || i > 0 && t.Parent != branch.Turns[i-1]:
-			return fmt.Errorf("%w: session %s, branch %s: the parent of turn %s is %q", ErrMalformed, b.id, branch.Branch, id, t.Parent)
-		case int(t.Keep) > len(q.ids):
-			return fmt.Errorf("%w: session %s: turn %s keeps %d of %d ids", ErrMalformed, b.id, id, t.Keep, len(q.ids))
-		}
 		if keep := int(t.Keep); keep < len(q.ids) {
 			if q.trains(keep) {
 				if b.emit(branch, q.clone(), path, segment) {
@@ -81,7 +86,7 @@ func (b *builder) branch(branch *event.BranchSealed) error {
 			}
 			q.truncate(keep)
 		}
-		if err := q.add(t, !b.trained[id] && !slices.Contains(branch.Shared, id)); err != nil {
+		if err := q.add(t, on.Trained[i] && !b.trained[id]); err != nil {
 			return err
 		}
 		path = append(path, t)
@@ -91,11 +96,9 @@ func (b *builder) branch(branch *event.BranchSealed) error {
 }
 
 // tokens is an upper bound of the length of a branch.
-func (b *builder) tokens(branch *event.BranchSealed) (n int) {
-	for _, id := range branch.Turns {
-		if t := b.turns[id]; t != nil {
-			n += t.Len
-		}
+func (b *builder) tokens(on event.Path) (n int) {
+	for _, id := range on.Turns {
+		n += b.turns[id].Len
 	}
 	return n
 }

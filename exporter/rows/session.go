@@ -29,6 +29,8 @@ type Session struct {
 // turn is a TurnSpans and where its event stands in the turn stream.
 type turn struct {
 	event.Tokens
+	// whole is the length of its sequence, what it keeps of its parent's included.
+	whole    int
 	stream   string
 	sequence uint64
 }
@@ -105,7 +107,18 @@ func (s *Session) addTurn(t *event.TurnSpans, in *event.Input) error {
 	if s.turns[t.Turn] != nil {
 		return fmt.Errorf("%w: session %s has two turns %s", ErrMalformed, s.id, t.Turn)
 	}
-	s.turns[t.Turn] = &turn{tokens, in.GetStream(), in.GetSequence()}
+	kept := 0
+	if t.Parent != "" {
+		parent := s.turns[t.Parent]
+		if parent == nil {
+			return fmt.Errorf("%w: session %s, turn %s: its parent %s is missing", ErrMalformed, s.id, t.Turn, t.Parent)
+		}
+		kept = parent.whole
+	}
+	if int(t.Keep) > kept {
+		return fmt.Errorf("%w: session %s: turn %s keeps %d of %d ids", ErrMalformed, s.id, t.Turn, t.Keep, kept)
+	}
+	s.turns[t.Turn] = &turn{tokens, int(t.Keep) + tokens.Len, in.GetStream(), in.GetSequence()}
 	for _, d := range t.GetConversation().GetDefinitions() {
 		s.definitions[string(d.Hash)] = d.Content
 	}

@@ -69,7 +69,7 @@ func (a *api) trajectory(c *echo.Context) error {
 	branches := s.branches()
 	if want := c.QueryParam("branch"); want != "" {
 		branches = slices.DeleteFunc(branches, func(b *event.BranchSealed) bool {
-			return b.GetBranch() != want && b.GetTurns()[len(b.GetTurns())-1] != want
+			return b.GetBranch() != want && b.End() != want
 		})
 		if len(branches) == 0 {
 			return &gateway.Error{Kind: gateway.UnknownThing, Param: "branch", Message: fmt.Sprintf("the session has no branch %q", want)}
@@ -83,6 +83,7 @@ type spans struct {
 	tip      journal.Tip
 	recorded uint64 // events of the turn stream that have an update
 	turns    map[string]event.Tokens
+	parents  map[string]string
 	order    []string
 	leaf     map[string]bool
 	sealed   []*event.BranchSealed
@@ -91,7 +92,7 @@ type spans struct {
 }
 
 func newSpans() *spans {
-	return &spans{turns: map[string]event.Tokens{}, leaf: map[string]bool{}}
+	return &spans{turns: map[string]event.Tokens{}, parents: map[string]string{}, leaf: map[string]bool{}}
 }
 
 // read takes what is new in the trajectory stream.
@@ -115,7 +116,7 @@ func (s *spans) read(ctx context.Context, j journal.Journal, sess string) error 
 				if err != nil {
 					return fmt.Errorf("trajectory of session %s, turn %s: %w", sess, o.TurnSpans.GetTurn(), err)
 				}
-				s.turns[t.GetTurn()], s.leaf[t.GetTurn()] = t, true
+				s.turns[t.GetTurn()], s.parents[t.GetTurn()], s.leaf[t.GetTurn()] = t, t.GetParent(), true
 				s.order = append(s.order, t.GetTurn())
 				delete(s.leaf, t.GetParent())
 			case *event.Output_BranchSealed:
@@ -148,12 +149,13 @@ func (s *spans) branches() []*event.BranchSealed {
 		if !s.leaf[id] {
 			continue
 		}
-		b := &event.BranchSealed{Label: "open", Class: s.turns[id].GetClass()}
-		for at := id; at != ""; at = s.turns[at].GetParent() {
-			b.Turns = append(b.Turns, at)
+		b := &event.BranchSealed{Label: "open", Class: s.turns[id].GetClass(), Leaf: id}
+		depth := uint32(0)
+		for at := id; at != ""; at = s.parents[at] {
+			depth++
 			b.Grade = max(b.GetGrade(), s.turns[at].GetGrade())
 		}
-		slices.Reverse(b.Turns)
+		b.TrainRuns = []uint32{0, depth}
 		out = append(out, b)
 	}
 	return out
@@ -182,7 +184,11 @@ func (s *spans) write(c *echo.Context, sess string, branches []*event.BranchSeal
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = s.appendBranch(out, b)
+		path, err := b.Path(s.parents)
+		if err != nil {
+			return fmt.Errorf("trajectory of session %s: %w", sess, err)
+		}
+		out = s.appendBranch(out, b, path)
 		if _, err := w.Write(out); err != nil {
 			return nil //nolint:nilerr // the reader is gone
 		}
@@ -192,15 +198,19 @@ func (s *spans) write(c *echo.Context, sess string, branches []*event.BranchSeal
 	return nil
 }
 
-func (s *spans) appendBranch(dst []byte, b *event.BranchSealed) []byte {
+func (s *spans) appendBranch(dst []byte, b *event.BranchSealed, path event.Path) []byte {
+	var shared []string
 	var ids []uint32
 	var mask []int8
 	var logprobs []float32
 	var versions []int32
 	var segments []segment
 	complete := true // every turn has logprobs
-	for _, id := range b.GetTurns() {
+	for i, id := range path.Turns {
 		t := s.turns[id]
+		if !path.Trained[i] && t.Trainable() > 0 {
+			shared = append(shared, id)
+		}
 		keep := int(t.GetKeep())
 		ids = t.AppendIDs(cut(ids, keep))
 		mask = t.AppendMask(cut(mask, keep))
@@ -220,8 +230,8 @@ func (s *spans) appendBranch(dst []byte, b *event.BranchSealed) []byte {
 	dst = rawjson.AppendText(append(dst, `,"class":`...), b.GetClass())
 	dst = rawjson.AppendText(append(dst, `,"grade":`...), grade(b.GetGrade()))
 	dst = appendTexts(append(dst, `,"grade_reasons":`...), b.GetGradeReasons())
-	dst = appendTexts(append(dst, `,"turns":`...), b.GetTurns())
-	dst = appendTexts(append(dst, `,"shared":`...), b.GetShared())
+	dst = appendTexts(append(dst, `,"turns":`...), path.Turns)
+	dst = appendTexts(append(dst, `,"shared":`...), shared)
 	dst = appendNumbers(append(dst, `,"ids":`...), ids)
 	dst = appendNumbers(append(dst, `,"mask":`...), mask)
 	dst = append(dst, `,"logprobs":`...)

@@ -160,7 +160,7 @@ func sealed(t *testing.T, p fold.Policy, s *sessiontest.Session) (map[string]*ev
 	for _, u := range run(t, p, sessiontest.Entries(s.Events)) {
 		for _, o := range u.GetOutputs() {
 			if b := o.GetBranchSealed(); b != nil {
-				branches[b.GetTurns()[len(b.GetTurns())-1]] = b
+				branches[b.GetLeaf()] = b
 			}
 			if o.GetSessionSealed() != nil {
 				seal = o.GetSessionSealed()
@@ -184,10 +184,10 @@ func TestARetryThatTheAgentDidNotUseIsAbandoned(t *testing.T) {
 	require.Equal(t, "abandoned", branches["b"].GetLabel())
 	require.Equal(t, "main", branches["b"].GetClass())
 	require.Equal(t, map[string]string{"b": "abandoned"}, branches["b"].GetExcluded())
-	require.Equal(t, []string{"a", "b"}, branches["b"].GetShared())
+	require.Empty(t, branches["b"].GetTrainRuns())
 	require.Zero(t, branches["b"].GetTrainable())
 	require.Equal(t, "main", branches["d"].GetLabel())
-	require.Equal(t, []string{"a", "c", "d"}, branches["d"].GetTurns())
+	require.Equal(t, []uint32{0, 3}, branches["d"].GetTrainRuns(), "a, c and d")
 	require.Equal(t, uint32(6), branches["d"].GetTrainable())
 	require.Equal(t, map[string]uint64{"abandoned": 2}, seal.GetLedger().GetMasked())
 
@@ -195,7 +195,7 @@ func TestARetryThatTheAgentDidNotUseIsAbandoned(t *testing.T) {
 	p.Abandoned = fold.Train
 	branches, _ = sealed(t, p, s)
 	require.Equal(t, uint32(2), branches["b"].GetTrainable())
-	require.Equal(t, []string{"a"}, branches["b"].GetShared())
+	require.Equal(t, []uint32{1, 1}, branches["b"].GetTrainRuns(), "b and not a")
 }
 
 func TestEqualSamplesOfTheLastStepAreNotAbandoned(t *testing.T) {
@@ -257,7 +257,8 @@ func TestASideRequestDoesNotMakeAnAnswerOneThatTheAgentWentOnFrom(t *testing.T) 
 	require.Equal(t, "abandoned", branches["b"].GetLabel())
 	require.Zero(t, branches["b"].GetTrainable())
 	require.Zero(t, branches["title"].GetTrainable(), "nor is it trained where the side request extends it")
-	require.Equal(t, "abandoned", branches["title"].GetExcluded()["b"])
+	require.Equal(t, map[string]string{"b": "abandoned"}, branches["b"].GetExcluded())
+	require.Empty(t, branches["title"].GetExcluded(), "it is said once")
 	require.Equal(t, map[string]uint64{"abandoned": 1, "class_side": 1}, seal.GetLedger().GetMasked())
 }
 

@@ -249,6 +249,14 @@ func viewOf(updates []*event.TrajectoryUpdate) view {
 	return v
 }
 
+func (v view) parents() map[string]string {
+	parents := map[string]string{}
+	for id, t := range v.spans {
+		parents[id] = t.GetParent()
+	}
+	return parents
+}
+
 func (v view) ids(turn string) []uint32 {
 	s, ok := v.spans[turn]
 	if !ok {
@@ -318,23 +326,24 @@ func TestNoTokenIsTrainedTwiceAndEachBranchSaysHowMany(t *testing.T) {
 		v := viewOf(run(t, p, sessiontest.Entries(s.Events)))
 		trainedBy := map[string]string{}
 		ended := map[string]bool{}
+		var excluded []string
 		for _, b := range v.branches {
-			ended[b.GetTurns()[len(b.GetTurns())-1]] = true
-			shared := map[string]bool{}
-			for _, turn := range b.GetShared() {
-				shared[turn] = true
-			}
+			ended[b.GetLeaf()] = true
+			path, err := b.Path(v.parents())
+			require.NoError(t, err)
 			for turn := range b.GetExcluded() {
-				require.True(t, shared[turn], "excluded turns are shared")
+				require.Contains(t, path.Turns, turn)
+				excluded = append(excluded, turn)
 			}
 			trained := 0
 			var ids []uint32
-			for _, turn := range b.GetTurns() {
+			for i, turn := range path.Turns {
 				spans := v.spans[turn]
 				own := spans.AppendMask(nil)
-				if shared[turn] {
+				if !path.Trained[i] {
 					own = make([]int8, len(own))
-				} else if len(own) > 0 && count(own) > 0 {
+				} else {
+					require.NotZero(t, count(own))
 					require.Empty(t, trainedBy[turn])
 					trainedBy[turn] = b.GetBranch()
 				}
@@ -345,6 +354,20 @@ func TestNoTokenIsTrainedTwiceAndEachBranchSaysHowMany(t *testing.T) {
 			require.Equal(t, int(b.GetTrainable()), trained)
 			if b.GetGrade() == event.Grade_GRADE_X {
 				require.Zero(t, b.GetTrainable())
+			}
+		}
+		for _, turn := range excluded {
+			require.Empty(t, trainedBy[turn], "what no branch trains")
+		}
+		for id, spans := range v.spans {
+			why := 0
+			for _, turn := range excluded {
+				if turn == id {
+					why++
+				}
+			}
+			if spans.Trainable() > 0 && trainedBy[id] == "" && len(v.branches) > 0 {
+				require.Equal(t, 1, why, "it is said once why none trains turn %s", id)
 			}
 		}
 		for _, turn := range s.Turns {

@@ -9,43 +9,49 @@ import (
 	"turnlog.dev/schema/tree"
 )
 
-// branch is one path while it is being sealed: from a root to a turn that no
-// turn of its class goes on from. A side request that extends the main line so
-// does not hide where the main line ends.
-type branch struct {
-	path []*verdict
-	// ends says up to which position of the last segment each turn's ids are
-	// still there: a later turn may keep less of them.
-	ends    []int
-	sealed  *event.BranchSealed
-	exclude map[*verdict]string
+// step is a turn while its session is sealed.
+type step struct {
+	*verdict
+	parent *step
+	// path is the grading of the whole path down to here.
+	path      grading
+	abandoned bool
+
+	// owner is the branch that trains the turn, nil if none does, and why not. kept
+	// counts the turn's trainable tokens that later turns of the branch keep.
+	owner *branch
+	kept  int
+	why   string
+	// told is set once a seal has said so.
+	told bool
 }
 
-func (b *branch) leaf() *verdict { return b.path[len(b.path)-1] }
-
-// owner is the branch that trains a turn.
-type owner struct {
-	branch *branch
-	// kept counts the turn's trainable tokens that later turns keep.
-	kept int
-	// why no branch does.
-	why string
+// branch is a path from a root to a turn that no turn of its class goes on from.
+// A side request that extends the main line so does not hide where the main line
+// ends. Its steps hang together by their parents: many branches of a long session
+// take no more memory than its turns.
+type branch struct {
+	leaf      *step
+	sealed    *event.BranchSealed
+	rewritten map[string]bool
 }
 
 // seal closes the session: all branches, then the seal.
 func (s *State) seal() []*event.Output {
-	branches := s.branches()
-	owners := s.assign(branches)
-	ledger := s.ledger(owners)
+	steps, branches := s.branches()
+	for _, b := range branches {
+		s.claim(b)
+	}
+	ledger := s.ledger(steps)
 
 	var out []*event.Output
 	for _, b := range branches {
-		s.sealBranch(b, owners)
+		b.share()
 		out = append(out, &event.Output{Output: &event.Output_BranchSealed{BranchSealed: b.sealed}})
 	}
 	reason := s.tree.Closed.GetReason()
 	s.sealed = &event.SessionSealed{
-		Status:   s.status(reason),
+		Status:   s.status(reason, steps),
 		Reason:   reason,
 		Turns:    uint32(len(s.tree.Turns)),
 		Branches: uint32(len(branches)),
@@ -86,7 +92,7 @@ const (
 
 // status is what a trainer calls the outcome. A session that ran into a limit,
 // or whose newest main turn was cut off, is truncated.
-func (s *State) status(reason string) string {
+func (s *State) status(reason string, steps []*step) string {
 	switch reason {
 	case "failed":
 		return StatusFailed
@@ -99,8 +105,8 @@ func (s *State) status(reason string) string {
 		return StatusFailed // whatever it was, nobody said that it was completed
 	}
 	var last *tree.Turn
-	for _, n := range s.tree.Turns {
-		if class(n.Committed) == ClassMain && (last == nil || byArrival(last, n) < 0) {
+	for _, st := range steps {
+		if n := st.turn; class(n.Committed) == ClassMain && !st.abandoned && (last == nil || byArrival(last, n) < 0) {
 			last = n
 		}
 	}
@@ -133,125 +139,125 @@ func (s *State) continued() map[*tree.Turn]bool {
 	return out
 }
 
-// branches lists all branches, siblings by arrival.
-func (s *State) branches() []*branch {
-	var out []*branch
-	var path []*verdict
+// branches lists all turns and all branches, siblings by arrival.
+func (s *State) branches() ([]*step, []*branch) {
+	var steps []*step
+	var branches []*branch
 	abandoned, continued := s.abandoned(), s.continued()
-	var walk func(siblings []*tree.Turn)
-	walk = func(siblings []*tree.Turn) {
+	var walk func(siblings []*tree.Turn, parent *step)
+	walk = func(siblings []*tree.Turn, parent *step) {
 		for _, n := range slices.SortedFunc(slices.Values(siblings), byArrival) {
-			path = append(path, s.turns[n.ID])
-			if !continued[n] {
-				out = append(out, s.branch(slices.Clone(path), abandoned))
+			st := &step{verdict: s.turns[n.ID], parent: parent, abandoned: abandoned[n]}
+			if parent != nil {
+				st.path = parent.path
 			}
-			walk(n.Children)
-			path = path[:len(path)-1]
+			st.path.extend(st.verdict)
+			steps = append(steps, st)
+			if !continued[n] {
+				branches = append(branches, s.branch(st))
+			}
+			walk(n.Children, st)
 		}
 	}
-	walk(s.tree.Roots)
-	return out
+	walk(s.tree.Roots, nil)
+	return steps, branches
 }
 
-func (s *State) branch(path []*verdict, abandoned map[*tree.Turn]bool) *branch {
-	b := &branch{path: path, ends: make([]int, len(path)), exclude: map[*verdict]string{}}
-	leaf := b.leaf()
-	end := leaf.end
-	for i := len(path) - 1; i >= 0; i-- {
-		b.ends[i] = min(end, path[i].end)
-		end = min(end, path[i].keep)
+// extend adds what was found of another turn to the grading of a path.
+func (g *grading) extend(v *verdict) {
+	g.grade = max(g.grade, v.grade)
+	for _, r := range v.reasons {
+		if !slices.Contains(g.reasons, r) {
+			g.reasons = append(slices.Clip(g.reasons), r) // others have what it was
+		}
 	}
+}
 
-	var g grading
-	rewritten := rewrittenTurns(path)
-	for _, v := range path {
-		for _, r := range v.reasons {
-			g.add(v.grade, r)
-		}
-		g.grade = max(g.grade, v.grade)
-		switch {
-		case rewritten[v.turn.ID] && s.policy.RewrittenCalls == Mask:
-			b.exclude[v] = MaskRewrittenCall
-		// A side request may have extended it: it is no less abandoned there.
-		case abandoned[v.turn] && s.policy.Abandoned == Mask:
-			b.exclude[v] = MaskAbandoned
-		case s.undelivered(v.turn) && s.policy.Undelivered == Mask:
-			b.exclude[v] = MaskUndelivered
-		}
-	}
+func (s *State) branch(leaf *step) *branch {
+	g := grading{grade: leaf.path.grade, reasons: slices.Clone(leaf.path.reasons)}
 	grade, reasons := g.result()
-	if grade == event.Grade_GRADE_X {
-		for _, v := range path {
-			b.exclude[v] = MaskGradeX
-		}
-	}
-
-	b.sealed = &event.BranchSealed{
+	b := &branch{leaf: leaf, sealed: &event.BranchSealed{
 		Branch:       tree.BranchID(s.tree.Session, leaf.turn.ID),
 		Class:        class(leaf.turn.Committed),
 		Label:        class(leaf.turn.Committed),
-		Turns:        make([]string, len(path)),
+		Leaf:         leaf.turn.ID,
 		Grade:        grade,
 		GradeReasons: reasons,
 		Tokens:       uint32(leaf.end),
-	}
-	if abandoned[leaf.turn] {
+	}}
+	if leaf.abandoned {
 		b.sealed.Label = LabelAbandoned
 	}
-	for i, v := range path {
-		b.sealed.Turns[i] = v.turn.ID
+	if s.policy.RewrittenCalls == Mask {
+		b.rewritten = rewrittenTurns(leaf.turn.Path())
 	}
 	return b
+}
+
+// excluded returns why a turn is not trained on a branch, or "".
+func (s *State) excluded(b *branch, st *step) string {
+	switch {
+	case b.sealed.Grade == event.Grade_GRADE_X:
+		return MaskGradeX
+	case b.rewritten[st.turn.ID]:
+		return MaskRewrittenCall
+	// A side request may have extended it: it is no less abandoned there.
+	case st.abandoned && s.policy.Abandoned == Mask:
+		return MaskAbandoned
+	case s.undelivered(st.turn) && s.policy.Undelivered == Mask:
+		return MaskUndelivered
+	}
+	return ""
 }
 
 // rewrittenTurns are the turns of a path whose calls the client changed. Where
 // none is named, as by older gateways, it is the one before each that is flagged:
 // since a changed call stays in the history that may be too many, never too few.
-func rewrittenTurns(path []*verdict) map[string]bool {
+func rewrittenTurns(path []*tree.Turn) map[string]bool {
 	out := map[string]bool{}
 	named := false
-	for i, v := range path {
-		match := v.turn.Committed.GetMatch()
+	for i, n := range path {
+		match := n.Committed.GetMatch()
 		for _, turn := range match.GetRewrittenTurns() {
 			out[turn], named = true, true
 		}
 		if match.GetRewritten() && !named && i > 0 {
-			out[path[i-1].turn.ID] = true
+			out[path[i-1].ID] = true
 		}
 	}
 	return out
 }
 
-// assign gives every turn with trainable tokens to one branch: the one that
-// keeps most of them to its end, then one of its own class, then one that is not abandoned,
-// then the first. A token is trained once, however many branches share it.
-func (s *State) assign(branches []*branch) map[*verdict]owner {
-	owners := map[*verdict]owner{}
-	for _, b := range branches {
-		for i, v := range b.path {
-			if v.trainable == 0 {
-				continue
+// claim gives a branch the turns of its path with trainable tokens, unless a
+// branch before it has a better claim. A turn goes to the branch that keeps most of
+// its tokens to its end, then to one of its own class, then to one that is not
+// abandoned, then to the first. A token is trained once, however many branches
+// share it.
+func (s *State) claim(b *branch) {
+	// Up to end, the ids of a turn are still there: a later turn may keep less.
+	end := b.leaf.end
+	for st := b.leaf; st != nil; st = st.parent {
+		kept := st.trainableBefore(min(end, st.end))
+		end = min(end, st.keep)
+		if st.trainable == 0 {
+			continue
+		}
+		if why := s.excluded(b, st); why != "" {
+			if st.owner == nil && st.why == "" {
+				st.why = why
 			}
-			has, known := owners[v]
-			if why, no := b.exclude[v]; no {
-				if !known {
-					owners[v] = owner{why: why}
-				}
-				continue
-			}
-			n := v.trainableBefore(b.ends[i])
-			if has.branch == nil || cmp.Or(cmp.Compare(n, has.kept), cmp.Compare(b.fit(v), has.branch.fit(v))) > 0 {
-				owners[v] = owner{branch: b, kept: n}
-			}
+			continue
+		}
+		if st.owner == nil || cmp.Or(cmp.Compare(kept, st.kept), cmp.Compare(b.fit(st), st.owner.fit(st))) > 0 {
+			st.owner, st.kept = b, kept
 		}
 	}
-	return owners
 }
 
 // fit says how well a turn's tokens are at home on the branch.
-func (b *branch) fit(v *verdict) int {
+func (b *branch) fit(st *step) int {
 	fit := 0
-	if b.sealed.Class == class(v.turn.Committed) {
+	if b.sealed.Class == class(st.turn.Committed) {
 		fit += 2
 	}
 	if b.sealed.Label != LabelAbandoned {
@@ -260,43 +266,43 @@ func (b *branch) fit(v *verdict) int {
 	return fit
 }
 
-// sealBranch fills in what depends on the other branches.
-func (s *State) sealBranch(b *branch, owners map[*verdict]owner) {
-	for _, v := range b.path {
-		if v.trainable == 0 {
-			continue
-		}
-		o := owners[v]
-		if o.branch == b {
-			b.sealed.Trainable += uint32(v.trainable)
-			continue
-		}
-		b.sealed.Shared = append(b.sealed.Shared, v.turn.ID)
-		if o.branch == nil {
+// share fills in what depends on the other branches, once all have claimed.
+func (b *branch) share() {
+	var trained []byte
+	for st := b.leaf; st != nil; st = st.parent {
+		mark := byte(0)
+		switch {
+		case st.trainable == 0:
+		case st.owner == b:
+			b.sealed.Trainable += uint32(st.trainable)
+			mark = 1
+		case st.owner == nil && !st.told:
+			st.told = true
 			if b.sealed.Excluded == nil {
 				b.sealed.Excluded = map[string]string{}
 			}
-			b.sealed.Excluded[v.turn.ID] = o.why
+			b.sealed.Excluded[st.turn.ID] = st.why
 		}
+		trained = append(trained, mark)
 	}
+	slices.Reverse(trained)
+	b.sealed.TrainRuns = event.TrainRuns(trained)
 }
 
 // ledger accounts for every id that the session's log holds up to its close.
-func (s *State) ledger(owners map[*verdict]owner) *event.Ledger {
+func (s *State) ledger(steps []*step) *event.Ledger {
 	l := &event.Ledger{Generated: s.Generated(), Masked: map[string]uint64{}, Lost: s.lostCopy()}
-	for _, v := range s.turns {
-		for why, n := range v.masked {
+	for _, st := range steps {
+		for why, n := range st.masked {
 			l.Masked[why] += uint64(n)
 		}
-		if v.trainable == 0 {
-			continue
+		switch {
+		case st.trainable == 0:
+		case st.owner == nil:
+			l.Masked[st.why] += uint64(st.trainable)
+		default:
+			l.Trainable += uint64(st.trainable)
 		}
-		o := owners[v]
-		if o.branch == nil {
-			l.Masked[o.why] += uint64(v.trainable)
-			continue
-		}
-		l.Trainable += uint64(v.trainable)
 	}
 	return l
 }

@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -20,6 +19,7 @@ type summary struct {
 	session  string
 	turns    map[string]*event.TurnSpans
 	branches map[string]*event.BranchSealed
+	excluded map[string]string
 	seal     *event.SessionSealed
 	faults   []string
 	size     int
@@ -27,7 +27,7 @@ type summary struct {
 
 // newSummary is the summary of a session of which nothing is said.
 func newSummary(session string) *summary {
-	return &summary{session: session, turns: map[string]*event.TurnSpans{}, branches: map[string]*event.BranchSealed{}}
+	return &summary{session: session, turns: map[string]*event.TurnSpans{}, branches: map[string]*event.BranchSealed{}, excluded: map[string]string{}}
 }
 
 // add takes in one update.
@@ -41,6 +41,7 @@ func (s *summary) add(u *event.TrajectoryUpdate) {
 			s.size += 1024 + 4*t.Len
 		case *event.Output_BranchSealed:
 			s.branches[o.BranchSealed.GetBranch()] = o.BranchSealed
+			maps.Copy(s.excluded, o.BranchSealed.GetExcluded())
 		case *event.Output_SessionSealed:
 			s.seal = o.SessionSealed
 		case *event.Output_SessionRestarted:
@@ -79,6 +80,7 @@ func (s *summary) sealed() bool { return s != nil && s.seal != nil && len(s.faul
 func (s *summary) letGo() {
 	clear(s.turns)
 	clear(s.branches)
+	clear(s.excluded)
 	s.size = 0
 }
 
@@ -127,15 +129,20 @@ func (s *summary) details(after *summary) []Change {
 			out = append(out, Change{Session: after.session, What: "turn", ID: id, Fields: f})
 		}
 	}
+	before, later := s.parents(), after.parents()
 	for _, id := range union(s.branches, after.branches) {
-		b, a := s.branches[id], after.branches[id]
+		b, a := s.place(id, before), after.place(id, later)
 		fields := branchFields(b, a)
-		touched := slices.ContainsFunc(cmp.Or(a, b).GetTurns(), func(t string) bool { return changed[t] })
+		turns := a.turns
+		if a.BranchSealed == nil {
+			turns = b.turns
+		}
+		touched := slices.ContainsFunc(turns, func(t string) bool { return changed[t] })
 		if len(fields) == 0 && !touched {
 			continue
 		}
 		c := Change{Session: after.session, What: "branch", ID: id, Fields: fields}
-		switch was, is := Exportable(b), Exportable(a); {
+		switch was, is := Exportable(b.BranchSealed), Exportable(a.BranchSealed); {
 		case !was && is:
 			c.Row = RowAdded
 		case was && !is:
@@ -146,6 +153,46 @@ func (s *summary) details(after *summary) []Change {
 		out = append(out, c)
 	}
 	return out
+}
+
+// placed is a branch, nil if there is none, with what its seal says of its turns,
+// whichever form it is written in.
+type placed struct {
+	*event.BranchSealed
+	fit string
+	// turns are the path; shared those of them that are context although their mask
+	// would allow it; excluded those that no branch trains, and why.
+	turns, shared, excluded []string
+}
+
+// parents has the parent of each turn.
+func (s *summary) parents() map[string]string {
+	parents := make(map[string]string, len(s.turns))
+	for id, t := range s.turns {
+		parents[id] = t.GetParent()
+	}
+	return parents
+}
+
+func (s *summary) place(id string, parents map[string]string) placed {
+	b := placed{BranchSealed: s.branches[id]}
+	if b.BranchSealed == nil {
+		return b
+	}
+	path, err := b.Path(parents)
+	b.fit, b.turns = fit(err), path.Turns
+	for i, turn := range path.Turns {
+		if path.Trained[i] {
+			continue
+		}
+		if len(s.turns[turn].GetMaskRuns()) > 1 {
+			b.shared = append(b.shared, turn)
+		}
+		if why := s.excluded[turn]; why != "" {
+			b.excluded = append(b.excluded, turn+"="+why)
+		}
+	}
+	return b
 }
 
 // overall lists what differs of the session itself.
@@ -168,6 +215,12 @@ type fields []Field
 func (f *fields) text(name, before, after string) {
 	if before != after {
 		*f = append(*f, Field{name, before, after})
+	}
+}
+
+func (f *fields) list(name string, before, after []string) {
+	if !slices.Equal(before, after) {
+		f.text(name, strings.Join(before, " "), strings.Join(after, " "))
 	}
 }
 
@@ -227,18 +280,19 @@ func fit(err error) string {
 	return "fit"
 }
 
-func branchFields(b, a *event.BranchSealed) []Field {
+func branchFields(b, a placed) []Field {
 	var f fields
-	f.text("there", present(b != nil), present(a != nil))
+	f.text("there", present(b.BranchSealed != nil), present(a.BranchSealed != nil))
 	f.text("label", b.GetLabel(), a.GetLabel())
 	f.text("class", b.GetClass(), a.GetClass())
 	f.text("grade", letter(b.GetGrade()), letter(a.GetGrade()))
 	f.text("grade_reasons", strings.Join(b.GetGradeReasons(), " "), strings.Join(a.GetGradeReasons(), " "))
 	f.number("tokens", uint64(b.GetTokens()), uint64(a.GetTokens()))
 	f.number("trainable", uint64(b.GetTrainable()), uint64(a.GetTrainable()))
-	f.text("turns", strings.Join(b.GetTurns(), " "), strings.Join(a.GetTurns(), " "))
-	f.text("shared", strings.Join(b.GetShared(), " "), strings.Join(a.GetShared(), " "))
-	f.text("excluded", counts(b.GetExcluded()), counts(a.GetExcluded()))
+	f.text("path", b.fit, a.fit)
+	f.list("turns", b.turns, a.turns)
+	f.list("shared", b.shared, a.shared)
+	f.list("excluded", b.excluded, a.excluded)
 	return f
 }
 

@@ -103,22 +103,21 @@ func TestAStreamOfAnOlderFormIsNoOther(t *testing.T) {
 		sessions, ids := random(30)
 		turns, trajectories := live(t, fold.DefaultPolicy(), sessions...)
 		old := mem.New(mem.Options{})
-		turnsSeen := 0
+		branches := 0
 		for _, id := range ids {
 			var tip journal.Tip
+			form := sessiontest.NewOld()
 			for e, err := range trajectories.ReadSession(t.Context(), id, journal.Tip{}) {
 				require.NoError(t, err)
+				form.Rewrite(e.Event.GetTrajectoryUpdate())
 				for _, o := range e.Event.GetTrajectoryUpdate().GetOutputs() {
-					if o.GetTurnSpans() != nil {
-						sessiontest.InOldForm(o.GetTurnSpans())
-						turnsSeen++
-					}
+					branches += len(o.GetBranchSealed().GetTurns())
 				}
 				tip, err = old.Append(t.Context(), tip, e.Event)
 				require.NoError(t, err)
 			}
 		}
-		require.Positive(t, turnsSeen)
+		require.Positive(t, branches)
 		report, err := replay.Run(t.Context(), turns, replay.These(ids...), replay.Options{
 			Policy: fold.DefaultPolicy(), Against: old,
 			Change: func(c replay.Change) { require.Fail(t, "nothing changed", "%+v", c) },

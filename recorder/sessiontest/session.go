@@ -199,22 +199,3 @@ func Entries(events []*event.Event) []journal.Entry {
 	}
 	return out
 }
-
-// InOldForm rewrites a turn's spans as recorders wrote them before runs: with an
-// element of mask, logprobs and versions for each id.
-func InOldForm(t *event.TurnSpans) *event.TurnSpans {
-	k, err := t.Tokens()
-	if err != nil {
-		panic(err)
-	}
-	for _, m := range k.AppendMask(nil) {
-		t.Mask = append(t.Mask, byte(m))
-	}
-	if k.HasLogprobs() {
-		t.Logprobs = event.AppendFloats(nil, k.AppendLogprobs(nil))
-	}
-	t.Versions = event.AppendInts(nil, k.AppendVersions(nil))
-	t.Ids = event.AppendIDs(nil, k.AppendIDs(nil))
-	t.IdVarints, t.MaskRuns, t.SampledLogprobs, t.VersionRuns = nil, nil, nil, nil
-	return t
-}

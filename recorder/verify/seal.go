@@ -36,9 +36,12 @@ func (s *session) sealed() error {
 		s.find(Sealed, "the seal has %d branches and %d turns, the session %d and %d", s.seal.GetBranches(), s.seal.GetTurns(), len(s.branches), len(s.turns))
 	}
 	s.leaves()
-	trained := map[string]bool{}
+	trained, parents := map[string]bool{}, make(map[string]string, len(s.turns))
+	for id, t := range s.turns {
+		parents[id] = t.spans.GetParent()
+	}
 	for _, b := range s.branches {
-		if err := s.branch(b, trained); err != nil {
+		if err := s.branch(b, parents, trained); err != nil {
 			return err
 		}
 	}
@@ -70,15 +73,13 @@ func (s *session) leaves() {
 		}
 	}
 	for _, b := range s.branches {
-		if n := len(b.GetTurns()); n > 0 {
-			last := b.GetTurns()[n-1]
-			if ends[last] {
-				s.find(Sealed, "two branches end in turn %s", last)
-			}
-			ends[last] = true
-			if t := s.turns[last]; t != nil && t.spans.GetClass() != b.GetClass() {
-				s.find(Sealed, "branch %s of class %s ends in a turn of class %s", b.GetBranch(), b.GetClass(), t.spans.GetClass())
-			}
+		last := b.End()
+		if ends[last] {
+			s.find(Sealed, "two branches end in turn %s", last)
+		}
+		ends[last] = true
+		if t := s.turns[last]; t != nil && t.spans.GetClass() != b.GetClass() {
+			s.find(Sealed, "branch %s of class %s ends in a turn of class %s", b.GetBranch(), b.GetClass(), t.spans.GetClass())
 		}
 	}
 	for _, id := range sorted(s.turns) {
@@ -88,35 +89,33 @@ func (s *session) leaves() {
 	}
 }
 
-// branch puts a branch together, segment by segment, and checks its numbers.
-func (s *session) branch(b *event.BranchSealed, trained map[string]bool) error {
-	seg := Segment{Session: s.id, Branch: b.GetBranch(), Bare: math.MaxInt, Grade: b.GetGrade()}
-	grade, trainable := event.Grade_GRADE_UNSPECIFIED, 0
-	before := ""
-	for _, id := range b.GetTurns() {
+// branch checks the numbers of a branch, and puts it together where somebody wants
+// its segments.
+func (s *session) branch(b *event.BranchSealed, parents map[string]string, trained map[string]bool) error {
+	path, err := b.Path(parents)
+	if err != nil {
+		s.find(Sealed, "%v", err)
+		return nil
+	}
+	grade, tokens, trainable := event.Grade_GRADE_UNSPECIFIED, 0, 0
+	for i, id := range path.Turns {
 		t := s.turns[id]
-		if t == nil || t.spans.GetParent() != before || int(t.spans.GetKeep()) > len(seg.IDs) {
-			s.find(Sealed, "branch %s is no path at turn %s", b.GetBranch(), id)
+		if int(t.spans.GetKeep()) > tokens {
+			s.find(Sealed, "branch %s is no path at turn %s, which keeps more than there is", b.GetBranch(), id)
 			return nil
 		}
-		if int(t.spans.GetKeep()) < len(seg.IDs) {
-			if err := s.segment(seg); err != nil {
-				return err
-			}
-		}
-		before = id
+		tokens = int(t.spans.GetKeep()) + t.spans.Len
 		grade = max(grade, t.spans.GetGrade())
-		shared := slices.Contains(b.GetShared(), id)
-		if seg.add(t, shared); !shared && t.spans.Trainable() > 0 {
+		if n := t.spans.Trainable(); path.Trained[i] && n > 0 {
 			if trained[id] {
 				s.find(Masked, "turn %s is trained by two branches", id)
 			}
 			trained[id] = true
-			trainable += t.spans.Trainable()
+			trainable += n
 		}
 	}
-	if int(b.GetTokens()) != len(seg.IDs) || int(b.GetTrainable()) != trainable {
-		s.find(Sealed, "branch %s says %d tokens, %d trainable; it has %d and %d", b.GetBranch(), b.GetTokens(), b.GetTrainable(), len(seg.IDs), trainable)
+	if int(b.GetTokens()) != tokens || int(b.GetTrainable()) != trainable {
+		s.find(Sealed, "branch %s says %d tokens, %d trainable; it has %d and %d", b.GetBranch(), b.GetTokens(), b.GetTrainable(), tokens, trainable)
 	}
 	if grade != b.GetGrade() {
 		s.find(Graded, "branch %s has grade %s, its worst turn %s", b.GetBranch(), b.GetGrade(), grade)
@@ -124,7 +123,25 @@ func (s *session) branch(b *event.BranchSealed, trained map[string]bool) error {
 	if b.GetGrade() == event.Grade_GRADE_X && b.GetTrainable() > 0 {
 		s.find(Masked, "branch %s of grade X would be trained", b.GetBranch())
 	}
-	return s.segment(seg)
+	if want := s.options.Segment; want != nil && (s.options.Branch == nil || s.options.Branch(b.GetBranch())) {
+		return s.segments(b, path, want)
+	}
+	return nil
+}
+
+// segments hands on a copy of each segment of a branch.
+func (s *session) segments(b *event.BranchSealed, path event.Path, want func(Segment) error) error {
+	seg := Segment{Session: s.id, Branch: b.GetBranch(), Bare: math.MaxInt, Grade: b.GetGrade()}
+	for i, id := range path.Turns {
+		t := s.turns[id]
+		if int(t.spans.GetKeep()) < len(seg.IDs) {
+			if err := want(seg.clone()); err != nil {
+				return err
+			}
+		}
+		seg.add(t, !path.Trained[i])
+	}
+	return want(seg.clone())
 }
 
 // add appends what a turn adds to what it keeps.
@@ -147,15 +164,11 @@ func (g *Segment) add(t *turn, shared bool) {
 	}
 }
 
-// segment hands a copy of a segment on.
-func (s *session) segment(g Segment) error {
-	if s.options.Segment == nil {
-		return nil
-	}
+func (g Segment) clone() Segment {
 	g.Turns, g.From = slices.Clone(g.Turns), slices.Clone(g.From)
 	g.IDs, g.Mask = slices.Clone(g.IDs), slices.Clone(g.Mask)
 	g.Logprobs, g.Versions = slices.Clone(g.Logprobs), slices.Clone(g.Versions)
-	return s.options.Segment(g)
+	return g
 }
 
 // balance checks the ledger against the log, and against what turns and branches

@@ -30,7 +30,10 @@ type Row struct {
 // written cannot be compared, whether it was released since or not.
 func Rows(ctx context.Context, turns, trajectories journal.Journal, id string, rows []Row) ([]Finding, error) {
 	c := comparison{branches: map[string][]Segment{}, trained: map[place]string{}}
-	c.session = session{id: id, report: new(Report), options: Options{Behind: true, Segment: func(g Segment) error {
+	named := func(branch string) bool {
+		return slices.ContainsFunc(rows, func(r Row) bool { return r.Branch == branch })
+	}
+	c.session = session{id: id, report: new(Report), options: Options{Behind: true, Branch: named, Segment: func(g Segment) error {
 		c.branches[g.Branch] = append(c.branches[g.Branch], g)
 		return nil
 	}}}

@@ -91,8 +91,10 @@ type Segment struct {
 type Options struct {
 	// Behind allows events without an update at the end of a session.
 	Behind bool
-	// Segment is called for each segment of each branch of a sealed session.
+	// Segment is called for each segment of each branch of a sealed session, or of
+	// those that Branch chooses by their ids.
 	Segment func(Segment) error
+	Branch  func(id string) bool
 	// Progress is called after each session.
 	Progress func(Report)
 }

@@ -148,12 +148,15 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 		{"spans of another turn", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Turn = "x" })},
 		{"a turn trained twice", verify.Masked, func(o *event.Output) {
 			if b := o.GetBranchSealed(); b != nil {
-				b.Shared = nil
+				b.TrainRuns = []uint32{0, 2}
 			}
 		}},
 		{"more trainable than there is", verify.Sealed, branch(func(b *event.BranchSealed) { b.Trainable++ })},
 		{"more tokens than there are", verify.Sealed, branch(func(b *event.BranchSealed) { b.Tokens++ })},
-		{"a path with a hole", verify.Sealed, branch(func(b *event.BranchSealed) { b.Turns = b.Turns[1:] })},
+		{"a path with a hole", verify.Sealed, branch(func(b *event.BranchSealed) { b.Leaf, b.Turns, b.TrainRuns = "", []string{"c", "d"}, nil })},
+		{"a path of an unknown turn", verify.Sealed, branch(func(b *event.BranchSealed) { b.Leaf = "x" })},
+		{"runs of more than the path", verify.Sealed, branch(func(b *event.BranchSealed) { b.TrainRuns = []uint32{0, 9} })},
+		{"a turn that is trained no more", verify.Masked, branch(func(b *event.BranchSealed) { b.TrainRuns = nil })},
 		{"a better grade", verify.Graded, branch(func(b *event.BranchSealed) { b.Grade = event.Grade_GRADE_UNSPECIFIED })},
 		{"a branch less", verify.Sealed, func(o *event.Output) {
 			if o.GetBranchSealed().GetLabel() == "side" {
@@ -166,7 +169,7 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 			}
 		}},
 		{"a branch of another class", verify.Sealed, branch(func(b *event.BranchSealed) { b.Class = "side" })},
-		{"a branch twice", verify.Sealed, branch(func(b *event.BranchSealed) { b.Turns = []string{"a", "b"} })},
+		{"a branch twice", verify.Sealed, branch(func(b *event.BranchSealed) { b.Leaf = "b" })},
 		{"another version", verify.Exact, spans("b", func(s *event.TurnSpans) { s.VersionRuns[0].Version++ })},
 		{"text for ids", verify.Graded, spans("text", func(s *event.TurnSpans) { s.Grade = event.Grade_GRADE_C })},
 		{"a prompt that the engine did not read", verify.Graded, spans("count", func(s *event.TurnSpans) { s.Grade = event.Grade_GRADE_D })},

@@ -3541,15 +3541,20 @@ func (x *VersionRun) GetVersion() int32 {
 	return 0
 }
 
-// BranchSealed is one root-to-leaf path of a closed session.
+// BranchSealed is one path of a closed session, from a root to a turn. Path reads
+// it: what a branch shares with others is written once in the session, so that
+// all seals together grow with its turns and not with their square.
 type BranchSealed struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Branch string                 `protobuf:"bytes,1,opt,name=branch,proto3" json:"branch,omitempty"`
 	// main, or what it is besides: subagent, side, compaction, abandoned, ...
 	Label string `protobuf:"bytes,2,opt,name=label,proto3" json:"label,omitempty"`
 	Class string `protobuf:"bytes,3,opt,name=class,proto3" json:"class,omitempty"`
-	// Root first.
+	// The older form of fields 11 and 12: the turns of the path, root first, and
+	// those that are context on it although their mask would allow it. Path reads
+	// both forms; nothing writes this one any more.
 	Turns        []string `protobuf:"bytes,4,rep,name=turns,proto3" json:"turns,omitempty"`
+	Shared       []string `protobuf:"bytes,9,rep,name=shared,proto3" json:"shared,omitempty"`
 	Grade        Grade    `protobuf:"varint,5,opt,name=grade,proto3,enum=turnlog.event.v1.Grade" json:"grade,omitempty"`
 	GradeReasons []string `protobuf:"bytes,6,rep,name=grade_reasons,json=gradeReasons,proto3" json:"grade_reasons,omitempty"`
 	// Length of the last segment. A turn that keeps less than all that stands
@@ -3557,13 +3562,18 @@ type BranchSealed struct {
 	Tokens uint32 `protobuf:"varint,7,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	// Tokens that this branch trains, over all its segments.
 	Trainable uint32 `protobuf:"varint,8,opt,name=trainable,proto3" json:"trainable,omitempty"`
-	// Turns that are context on this branch, whatever their mask says: another
-	// branch of the session trains their tokens, or excluded says why none does.
-	Shared []string `protobuf:"bytes,9,rep,name=shared,proto3" json:"shared,omitempty"`
 	// Turns that no branch trains although their mask would allow it, with the
-	// reason: abandoned, undelivered, rewritten_call, grade_x. All of them are
-	// in shared as well.
-	Excluded      map[string]string `protobuf:"bytes,10,rep,name=excluded,proto3" json:"excluded,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// reason: abandoned, undelivered, rewritten_call, grade_x. It is said on the
+	// first branch that has the turn; in the older form, on each.
+	Excluded map[string]string `protobuf:"bytes,10,rep,name=excluded,proto3" json:"excluded,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The turn in which the path ends. Before it stand its parent, the parent's
+	// parent and so on, as TurnSpans names them.
+	Leaf string `protobuf:"bytes,11,opt,name=leaf,proto3" json:"leaf,omitempty"`
+	// Lengths of runs of the path's turns, root first: context, trained, context,
+	// ...; the first may be 0. What follows the last one is context. A turn that is
+	// context here is so whatever its mask says: another branch of the session
+	// trains its tokens, or excluded says why none does.
+	TrainRuns     []uint32 `protobuf:"varint,12,rep,packed,name=train_runs,json=trainRuns,proto3" json:"train_runs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3626,6 +3636,13 @@ func (x *BranchSealed) GetTurns() []string {
 	return nil
 }
 
+func (x *BranchSealed) GetShared() []string {
+	if x != nil {
+		return x.Shared
+	}
+	return nil
+}
+
 func (x *BranchSealed) GetGrade() Grade {
 	if x != nil {
 		return x.Grade
@@ -3654,16 +3671,23 @@ func (x *BranchSealed) GetTrainable() uint32 {
 	return 0
 }
 
-func (x *BranchSealed) GetShared() []string {
+func (x *BranchSealed) GetExcluded() map[string]string {
 	if x != nil {
-		return x.Shared
+		return x.Excluded
 	}
 	return nil
 }
 
-func (x *BranchSealed) GetExcluded() map[string]string {
+func (x *BranchSealed) GetLeaf() string {
 	if x != nil {
-		return x.Excluded
+		return x.Leaf
+	}
+	return ""
+}
+
+func (x *BranchSealed) GetTrainRuns() []uint32 {
+	if x != nil {
+		return x.TrainRuns
 	}
 	return nil
 }
@@ -4400,19 +4424,22 @@ const file_event_proto_rawDesc = "" +
 	"\n" +
 	"VersionRun\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x11R\aversion\"\x91\x03\n" +
+	"\aversion\x18\x02 \x01(\x11R\aversion\"\xc4\x03\n" +
 	"\fBranchSealed\x12\x16\n" +
 	"\x06branch\x18\x01 \x01(\tR\x06branch\x12\x14\n" +
 	"\x05label\x18\x02 \x01(\tR\x05label\x12\x14\n" +
 	"\x05class\x18\x03 \x01(\tR\x05class\x12\x14\n" +
-	"\x05turns\x18\x04 \x03(\tR\x05turns\x12-\n" +
+	"\x05turns\x18\x04 \x03(\tR\x05turns\x12\x16\n" +
+	"\x06shared\x18\t \x03(\tR\x06shared\x12-\n" +
 	"\x05grade\x18\x05 \x01(\x0e2\x17.turnlog.event.v1.GradeR\x05grade\x12#\n" +
 	"\rgrade_reasons\x18\x06 \x03(\tR\fgradeReasons\x12\x16\n" +
 	"\x06tokens\x18\a \x01(\rR\x06tokens\x12\x1c\n" +
-	"\ttrainable\x18\b \x01(\rR\ttrainable\x12\x16\n" +
-	"\x06shared\x18\t \x03(\tR\x06shared\x12H\n" +
+	"\ttrainable\x18\b \x01(\rR\ttrainable\x12H\n" +
 	"\bexcluded\x18\n" +
-	" \x03(\v2,.turnlog.event.v1.BranchSealed.ExcludedEntryR\bexcluded\x1a;\n" +
+	" \x03(\v2,.turnlog.event.v1.BranchSealed.ExcludedEntryR\bexcluded\x12\x12\n" +
+	"\x04leaf\x18\v \x01(\tR\x04leaf\x12\x1d\n" +
+	"\n" +
+	"train_runs\x18\f \x03(\rR\ttrainRuns\x1a;\n" +
 	"\rExcludedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdd\x01\n" +

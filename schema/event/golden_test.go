@@ -32,7 +32,8 @@ var kinds = []event.Kind{
 
 // grown are golden files of kinds whose fields have become more.
 var grown = map[string]event.Kind{
-	"trajectory_update.runs": event.KindTrajectoryUpdate, "turn_committed.rewritten": event.KindTurnCommitted,
+	"trajectory_update.runs": event.KindTrajectoryUpdate, "trajectory_update.leaf": event.KindTrajectoryUpdate,
+	"turn_committed.rewritten": event.KindTurnCommitted,
 }
 
 func TestEventsOfVersionOneAreReadForEver(t *testing.T) {

@@ -3,6 +3,7 @@
 package rowstest
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -19,7 +20,7 @@ type Session struct {
 	Metadata                  string
 	// NoReward leaves the rewards out of Events; RewardEvents has them.
 	NoReward bool
-	// Old writes turns in the form that recorders wrote before runs.
+	// Old writes turns and branches in the form that recorders wrote before runs.
 	Old bool
 
 	turns    []*Turn
@@ -131,7 +132,7 @@ func (s *Session) Events() []*event.Event {
 	var seals []*event.Output
 	for _, b := range s.branches {
 		b.Tokens = tokens
-		seals = append(seals, &event.Output{Output: &event.Output_BranchSealed{BranchSealed: b}})
+		seals = append(seals, &event.Output{Output: &event.Output_BranchSealed{BranchSealed: s.sealed(b)}})
 	}
 	seals = append(seals, &event.Output{Output: &event.Output_SessionSealed{SessionSealed: &event.SessionSealed{
 		Status: s.Status, Reason: s.Reason, Turns: uint32(len(s.turns)), Branches: uint32(len(s.branches)),
@@ -145,6 +146,34 @@ func (s *Session) written(t *Turn) *event.TurnSpans {
 		return k.TurnSpans
 	}
 	return t.TurnSpans
+}
+
+// sealed is the branch as a recorder writes it. What is malformed stays as it is.
+func (s *Session) sealed(b *event.BranchSealed) *event.BranchSealed {
+	parents := make(map[string]string)
+	for _, t := range s.turns {
+		parents[t.Turn] = t.Parent
+	}
+	p, err := b.Path(parents)
+	if err != nil {
+		return b
+	}
+	trained := make([]byte, len(p.Trained))
+	b.Trainable = 0
+	for i, id := range p.Turns {
+		if n := bytes.Count(s.find(id).Mask, []byte{1}); p.Trained[i] && n > 0 {
+			trained[i] = 1
+			b.Trainable += uint32(n)
+		}
+	}
+	if s.Old {
+		return b
+	}
+	return &event.BranchSealed{
+		Branch: b.Branch, Label: b.Label, Class: b.Class, Grade: b.Grade, GradeReasons: b.GradeReasons,
+		Tokens: b.Tokens, Trainable: b.Trainable, Excluded: b.Excluded,
+		Leaf: b.End(), TrainRuns: event.TrainRuns(trained),
+	}
 }
 
 // Parked returns the first n events of the session, after which it was parked
