@@ -17,9 +17,9 @@ import (
 // says stays empty; clients without any such mark exist.
 func identify(req *gateway.Request, r *http.Request) {
 	h := r.Header
-	req.RequestID = h.Get("x-request-id")
-	req.IdempotencyKey = h.Get("idempotency-key")
-	req.Client = h.Get("user-agent")
+	req.RequestID = h.Get("X-Request-Id")
+	req.IdempotencyKey = h.Get("Idempotency-Key")
+	req.Client = h.Get("User-Agent")
 	thread, class := conversation(h)
 	if thread != "" {
 		req.Thread = thread
@@ -39,11 +39,11 @@ func beside(req *gateway.Request, h http.Header) (class string) {
 	switch {
 	case compacts(req):
 		return dialect.Compaction
-	case h.Get("x-claude-code-session-id") != "" && !tools && req.Thinking.Mode == "off":
+	case h.Get("X-Claude-Code-Session-Id") != "" && !tools && req.Thinking.Mode == "off":
 		// Claude Code asks so for a title, beside the first turn, and what its
 		// tools want to know of a model.
 		return dialect.Side
-	case h.Get("x-session-affinity") != "" && !tools:
+	case h.Get("X-Session-Affinity") != "" && !tools:
 		// opencode, for titles and summaries.
 		return dialect.Side
 	case strings.HasPrefix(req.Client, "QwenCode/"):
@@ -78,20 +78,20 @@ func qwen(req *gateway.Request) (class string) {
 // session, and within it the part that an agent or a thread of its own has.
 func conversation(h http.Header) (thread, class string) {
 	switch {
-	case h.Get("x-claude-code-session-id") != "":
-		if agent := h.Get("x-claude-code-agent-id"); agent != "" {
-			return h.Get("x-claude-code-session-id") + "/" + agent, dialect.Subagent
+	case h.Get("X-Claude-Code-Session-Id") != "":
+		if agent := h.Get("X-Claude-Code-Agent-Id"); agent != "" {
+			return h.Get("X-Claude-Code-Session-Id") + "/" + agent, dialect.Subagent
 		}
-		return h.Get("x-claude-code-session-id"), ""
-	case h.Get("thread-id") != "" || h.Get("x-codex-turn-metadata") != "":
+		return h.Get("X-Claude-Code-Session-Id"), ""
+	case h.Get("Thread-Id") != "" || h.Get("X-Codex-Turn-Metadata") != "":
 		return codex(h)
-	case h.Get("x-session-id") != "":
-		if h.Get("x-parent-session-id") != "" {
-			return h.Get("x-session-id"), dialect.Subagent
+	case h.Get("X-Session-Id") != "":
+		if h.Get("X-Parent-Session-Id") != "" {
+			return h.Get("X-Session-Id"), dialect.Subagent
 		}
-		return h.Get("x-session-id"), ""
-	case h.Get("session_id") != "":
-		return h.Get("session_id"), ""
+		return h.Get("X-Session-Id"), ""
+	case h.Get("Session_id") != "":
+		return h.Get("Session_id"), ""
 	}
 	return "", ""
 }
@@ -99,16 +99,16 @@ func conversation(h http.Header) (thread, class string) {
 // codex names a thread by the session that it is part of, and says what a
 // request is for in a JSON header.
 func codex(h http.Header) (thread, class string) {
-	if thread = h.Get("session-id"); h.Get("thread-id") != thread {
-		thread = strings.TrimPrefix(thread+"/"+h.Get("thread-id"), "/")
+	if thread = h.Get("Session-Id"); h.Get("Thread-Id") != thread {
+		thread = strings.TrimPrefix(thread+"/"+h.Get("Thread-Id"), "/")
 	}
-	metadata := []byte(h.Get("x-codex-turn-metadata"))
+	metadata := []byte(h.Get("X-Codex-Turn-Metadata"))
 	if rawjson.Valid(metadata) == nil {
 		if kind, _ := rawjson.Get(metadata, "request_kind"); rawjson.Text(kind) == "compaction" {
 			return thread, dialect.Compaction
 		}
 	}
-	if h.Get("x-codex-parent-thread-id") != "" || h.Get("x-openai-subagent") != "" {
+	if h.Get("X-Codex-Parent-Thread-Id") != "" || h.Get("X-Openai-Subagent") != "" {
 		return thread, dialect.Subagent
 	}
 	return thread, ""

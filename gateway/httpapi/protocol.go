@@ -22,8 +22,8 @@ type protocol struct {
 }
 
 var (
-	anthropics = protocol{"request-id", anthropic.AppendError, anthropic.AppendModels, anthropic.AppendModel}
-	openais    = protocol{"x-request-id", openaiError, openaichat.AppendModels, openaichat.AppendModel}
+	anthropics = protocol{"Request-Id", anthropic.AppendError, anthropic.AppendModels, anthropic.AppendModel}
+	openais    = protocol{"X-Request-Id", openaiError, openaichat.AppendModels, openaichat.AppendModel}
 )
 
 func openaiError(dst []byte, e *gateway.Error, _ string) ([]byte, int) {
@@ -33,7 +33,7 @@ func openaiError(dst []byte, e *gateway.Error, _ string) ([]byte, int) {
 // protocolOf tells by the path, or by a header that every client of Anthropic's
 // API sends. OpenAI's is for everybody else.
 func protocolOf(r *http.Request) protocol {
-	if strings.Contains(r.URL.Path, "/v1/messages") || r.Header.Get("anthropic-version") != "" {
+	if strings.Contains(r.URL.Path, "/v1/messages") || r.Header.Get("Anthropic-Version") != "" {
 		return anthropics
 	}
 	return openais
@@ -43,7 +43,7 @@ func protocolOf(r *http.Request) protocol {
 // has it: the client's own, or one that is made here.
 func (a *api) named(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c *echo.Context) error {
-		id := c.Request().Header.Get("x-request-id")
+		id := c.Request().Header.Get("X-Request-Id")
 		if id == "" || len(id) > 128 {
 			id = "req_" + a.deps.NewID()
 		}

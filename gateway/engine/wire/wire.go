@@ -126,7 +126,7 @@ func (c *Client) Post(ctx context.Context, path, session string, body ...[]byte)
 }
 
 // routingKey is the header that sglang's model gateway routes by.
-const routingKey = "X-SMG-Routing-Key"
+const routingKey = "X-Smg-Routing-Key"
 
 func (c *Client) do(ctx context.Context, method, path, session string, body ...[]byte) (*Response, error) {
 	rctx, cancel := context.WithCancelCause(ctx)
