@@ -123,7 +123,7 @@ func (s *Stack) files(ctx context.Context, c config.Model) (files, error) {
 	if f, ok := s.opened[key]; ok {
 		return f, nil
 	}
-	opened, err := openFiles(ctx, c, s.opt.Download)
+	opened, err := openFiles(ctx, c, s.opt)
 	if err != nil {
 		return files{}, err
 	}
@@ -208,9 +208,9 @@ func byName(histories map[prompt.Policy]*prompt.Assembler) map[string]render.Pro
 // tag hf.
 var otherTokenizers func(definition []byte) (tokenizer.Tokenizer, error)
 
-func openFiles(ctx context.Context, c config.Model, download func(hub.Progress)) (*hub.Model, error) {
+func openFiles(ctx context.Context, c config.Model, opt Options) (*hub.Model, error) {
 	h := hub.FromEnv()
-	h.Fallback, h.Progress = otherTokenizers, download
+	h.Fallback, h.Progress, h.Log = otherTokenizers, opt.Download, opt.Log
 	if c.Files == DemoFiles {
 		return h.OpenFS(demo.Files(), DemoFiles)
 	}

@@ -118,7 +118,7 @@ func Speller(ctx context.Context, cfg config.Config, fingerprint string) (func(i
 		if c.Files == "" {
 			continue
 		}
-		f, err := openFiles(ctx, c, nil)
+		f, err := openFiles(ctx, c, Options{})
 		if err != nil {
 			return nil, err
 		}

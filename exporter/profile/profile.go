@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"turnlog.dev/exporter"
 	"turnlog.dev/exporter/manifest"
@@ -143,6 +144,10 @@ func (m *materializer) publish(dir string) error {
 	}
 	if err := os.WriteFile(filepath.Join(m.dir, ".turnlog.json"), append(about, '\n'), 0o644); err != nil {
 		return fmt.Errorf("profile: %w", err)
+	}
+	// An empty folder makes way, and nothing else does: os.Rename would refuse it.
+	if err := syscall.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("profile: %s: %w", dir, err)
 	}
 	if err := os.Rename(m.dir, dir); err != nil {
 		return fmt.Errorf("profile: %w", err)

@@ -169,6 +169,15 @@ func TestNothingIsWrittenOverOrLeftBehind(t *testing.T) {
 	_, err := profile.Materialize(t.Context(), store, dir, profile.Options{Profile: profile.Pretok})
 	require.ErrorIs(t, err, profile.ErrExists)
 
+	empty := t.TempDir() // there, but with nothing to lose
+	_, err = profile.Materialize(t.Context(), store, empty, profile.Options{Profile: profile.Pretok})
+	require.NoError(t, err)
+	require.FileExists(t, filepath.Join(empty, ".turnlog.json"))
+	file := filepath.Join(dir, "mine")
+	_, err = profile.Materialize(t.Context(), store, file, profile.Options{Profile: profile.Pretok})
+	require.ErrorContains(t, err, "mine")
+	require.NotErrorIs(t, err, profile.ErrExists)
+
 	_, err = profile.Materialize(t.Context(), store, filepath.Join(t.TempDir(), "d"), profile.Options{Profile: "other"})
 	require.ErrorIs(t, err, profile.ErrUnknown)
 	_, err = profile.Materialize(t.Context(), store, filepath.Join(t.TempDir(), "d"), profile.Options{Profile: profile.Chat, Manifest: 9})

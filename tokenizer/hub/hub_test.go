@@ -43,7 +43,8 @@ type server struct {
 	requests []string
 	token    string // if set, what a request must carry
 	leaked   bool   // the store saw a token
-	failures int    // how many requests are answered with 503 first
+	failures int    // how many requests are answered with failure first
+	failure  int    // a status
 	corrupt  bool   // bodies are not what was announced
 }
 
@@ -87,7 +88,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	s.requests = append(s.requests, r.Method+" "+r.URL.Path)
 	if s.failures > 0 {
 		s.failures--
-		w.WriteHeader(http.StatusServiceUnavailable)
+		w.WriteHeader(s.failure)
 		return
 	}
 	if s.token != "" && r.Header.Get("Authorization") != "Bearer "+s.token {
@@ -238,10 +239,20 @@ func TestAFileThatIsNotWhatWasAnnouncedIsNotKept(t *testing.T) {
 }
 
 func TestWhatMayWorkNextTimeIsTriedAgain(t *testing.T) {
-	s := newServer(t)
-	s.failures = 2
-	_, err := s.hub(t).Open(t.Context(), repo)
-	require.NoError(t, err)
+	for status, again := range map[int]bool{
+		http.StatusInternalServerError: true, http.StatusServiceUnavailable: true, http.StatusTooManyRequests: true,
+		http.StatusBadRequest: false, http.StatusNotFound: false,
+	} {
+		s := newServer(t)
+		s.failures, s.failure = 1, status
+		_, err := s.hub(t).Open(t.Context(), repo)
+		if again {
+			require.NoError(t, err, status)
+			continue
+		}
+		require.ErrorContains(t, err, http.StatusText(status))
+		require.Len(t, s.requests, 1)
+	}
 }
 
 func TestACancelledDownloadStops(t *testing.T) {
@@ -258,7 +269,7 @@ func TestUnknownModelsAndBadNamesAreNamed(t *testing.T) {
 	_, err := h.Open(t.Context(), "org/nothing")
 	require.ErrorIs(t, err, hub.ErrNotFound)
 	require.ErrorContains(t, err, "hub: open org/nothing: ")
-	for _, ref := range []string{"", "name", "a/b/c", "../x", "a/..", "a/b@../../x", "a/b@", "/no/such/folder", "a--b/c"} {
+	for _, ref := range []string{"", "name", "a/b/c", "../x", "a/..", "a/b@../../x", "a/b@", "/no/such/folder", "a--b/c", "a b/c", "a/b?x", "a/\u00e4", "a/b@c:d", "a/b[", "a/b`", "a/b/"} {
 		_, err := h.Open(t.Context(), ref)
 		require.Error(t, err, ref)
 	}
