@@ -113,6 +113,51 @@ type shownTurn struct {
 	Completion int    `json:"completion_tokens"`
 }
 
+// shownSession is a session as GET /sessions/{id} has it.
+type shownSession struct {
+	Session string      `json:"session"`
+	Run     string      `json:"run"`
+	State   string      `json:"state"`
+	Reason  string      `json:"reason"`
+	Group   string      `json:"group"`
+	Index   int         `json:"index"`
+	Attempt int         `json:"attempt"`
+	Task    string      `json:"task"`
+	Reward  *float64    `json:"reward"`
+	Aborted int         `json:"aborted"`
+	Turns   []shownTurn `json:"turns"`
+}
+
+// print writes a line about the session and its tree below.
+func (s shownSession) print(out io.Writer) {
+	about := []string{"run " + s.Run}
+	if s.Group != "" {
+		about = append(about, fmt.Sprintf("group %s #%d", s.Group, s.Index))
+	}
+	if s.Attempt > 0 {
+		about = append(about, fmt.Sprintf("attempt %d", s.Attempt))
+	}
+	if s.Task != "" {
+		about = append(about, "task "+s.Task)
+	}
+	if s.Reason != "" {
+		s.State += " (" + s.Reason + ")"
+	}
+	about = append(about, s.State, several(len(s.Turns), "turn"))
+	if s.Aborted > 0 {
+		about = append(about, fmt.Sprintf("%d aborted", s.Aborted))
+	}
+	if s.Reward != nil {
+		about = append(about, fmt.Sprintf("reward %.3g", *s.Reward))
+	}
+	fmt.Fprintf(out, "%s  %s\n", s.Session, strings.Join(about, ", "))
+	children := map[string][]shownTurn{}
+	for _, t := range s.Turns {
+		children[t.Parent] = append(children[t.Parent], t)
+	}
+	printTurns(out, children, "", "")
+}
+
 func showCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "show SESSION", Short: "Show a session as a tree of turns"}
 	out := configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
@@ -132,49 +177,11 @@ func showCommand() *cobra.Command {
 			return err
 		}
 		defer body.Close()
-		var s struct {
-			Session string      `json:"session"`
-			Run     string      `json:"run"`
-			State   string      `json:"state"`
-			Reason  string      `json:"reason"`
-			Group   string      `json:"group"`
-			Index   int         `json:"index"`
-			Attempt int         `json:"attempt"`
-			Task    string      `json:"task"`
-			Reward  *float64    `json:"reward"`
-			Aborted int         `json:"aborted"`
-			Turns   []shownTurn `json:"turns"`
-		}
+		var s shownSession
 		if err := json.NewDecoder(body).Decode(&s); err != nil {
 			return err
 		}
-		out := cmd.OutOrStdout()
-		about := []string{"run " + s.Run}
-		if s.Group != "" {
-			about = append(about, fmt.Sprintf("group %s #%d", s.Group, s.Index))
-		}
-		if s.Attempt > 0 {
-			about = append(about, fmt.Sprintf("attempt %d", s.Attempt))
-		}
-		if s.Task != "" {
-			about = append(about, "task "+s.Task)
-		}
-		if s.Reason != "" {
-			s.State += " (" + s.Reason + ")"
-		}
-		about = append(about, s.State, several(len(s.Turns), "turn"))
-		if s.Aborted > 0 {
-			about = append(about, fmt.Sprintf("%d aborted", s.Aborted))
-		}
-		if s.Reward != nil {
-			about = append(about, fmt.Sprintf("reward %.3g", *s.Reward))
-		}
-		fmt.Fprintf(out, "%s  %s\n", s.Session, strings.Join(about, ", "))
-		children := map[string][]shownTurn{}
-		for _, t := range s.Turns {
-			children[t.Parent] = append(children[t.Parent], t)
-		}
-		printTurns(out, children, "", "")
+		s.print(cmd.OutOrStdout())
 		return c.showParked(cmd, id)
 	})
 	out.Args = func(_ *cobra.Command, args []string) error {
