@@ -129,7 +129,7 @@ func serveProcess() error {
 	}
 	var tb processTB
 	model := demoModel(&tb)
-	model.Pool = killerPool{dial(&tb, os.Getenv(engineEnv), "sglang", demo.Tokenizer()), k}
+	model.Pool = killerPool{dial(&tb, os.Getenv(engineEnv), options{Wire: "sglang"}, demo.Tokenizer()), k}
 	g, err := gateway.New(gateway.Default(), gateway.Deps{
 		Journal: killerLog{log, k}, Models: gateway.NewModels(model), Keys: gateway.NewKeys([]byte("seed"), adminKey), Fault: k.pass,
 	})

@@ -69,6 +69,13 @@ type options struct {
 	Blobs gateway.Blobs
 	// Mock changes the engine's configuration.
 	Mock func(*mock.Config)
+	// Pool stands before the model's.
+	Pool func(gateway.Pool) gateway.Pool
+	// Concurrency is how many requests the engine is given at once.
+	Concurrency int
+	// Around stands before the surface, and Fault is called at its points.
+	Around func(http.Handler) http.Handler
+	Fault  func(point string)
 }
 
 // world is a gateway over a log in memory, a real adapter and the mock engine,
@@ -79,6 +86,7 @@ type world struct {
 	log     journal.Journal
 	engine  *mock.Server
 	model   *gateway.Model
+	pool    *pool.Pool
 	gateway *gateway.Gateway
 	// url is the gateway's, key the session's.
 	url, key string
@@ -116,7 +124,11 @@ func newWorld(t *testing.T, script mock.Script, opt options) *world {
 	}))
 	t.Cleanup(srv.Close)
 	w.model.RoutedExperts = opt.Blobs != nil
-	w.model.Pool = dial(t, srv.URL, opt.Wire, w.model.Tokenizer)
+	w.pool = dial(t, srv.URL, opt, w.model.Tokenizer)
+	w.model.Pool = w.pool
+	if opt.Pool != nil {
+		w.model.Pool = opt.Pool(w.pool)
+	}
 	w.gateway, w.url = w.serve()
 	opened, err := w.gateway.Open(t.Context(), gateway.OpenRequest{Session: session, Opened: &event.SessionOpened{Limits: opt.Limits}})
 	require.NoError(t, err)
@@ -126,11 +138,11 @@ func newWorld(t *testing.T, script mock.Script, opt options) *world {
 }
 
 // dial returns a pool of one server behind its real adapter.
-func dial(tb testing.TB, url, kind string, tok tokenizer.Tokenizer) gateway.Pool {
+func dial(tb testing.TB, url string, opt options, tok tokenizer.Tokenizer) *pool.Pool {
 	tb.Helper()
 	var e engine.Engine
 	var err error
-	switch cfg := (wire.Config{URL: url}); kind {
+	switch cfg := (wire.Config{URL: url}); opt.Wire {
 	case "vllm":
 		e, err = vllm.New(vllm.Config{Config: cfg})
 	case "llamacpp":
@@ -139,8 +151,8 @@ func dial(tb testing.TB, url, kind string, tok tokenizer.Tokenizer) gateway.Pool
 		e, err = sglang.New(sglang.Config{Config: cfg})
 	}
 	require.NoError(tb, err)
-	p, err := pool.New(pool.Config{Name: "demo", Tokenizer: tok, FailuresToRest: 1000},
-		pool.Replica{Name: "one", Kind: kind, Engine: e})
+	p, err := pool.New(pool.Config{Name: "demo", Tokenizer: tok, FailuresToRest: 1000, Concurrency: opt.Concurrency},
+		pool.Replica{Name: "one", Kind: opt.Wire, Engine: e})
 	require.NoError(tb, err)
 	return p
 }
@@ -183,7 +195,7 @@ func (w *world) serve() (*gateway.Gateway, string) {
 		cfg.CacheBytes = w.opt.CacheBytes
 	}
 	g, err := gateway.New(cfg, gateway.Deps{
-		Blobs: w.opt.Blobs, Journal: w.log, Models: gateway.NewModels(w.model), Keys: gateway.NewKeys([]byte("seed"), adminKey),
+		Blobs: w.opt.Blobs, Journal: w.log, Models: gateway.NewModels(w.model), Keys: gateway.NewKeys([]byte("seed"), adminKey), Fault: w.opt.Fault,
 	})
 	require.NoError(w.t, err)
 	surface := httpapi.Default()
@@ -193,8 +205,11 @@ func (w *world) serve() (*gateway.Gateway, string) {
 	if w.opt.PingEvery > 0 {
 		surface.PingEvery = w.opt.PingEvery
 	}
-	h, err := httpapi.New(surface, httpapi.Deps{Gateway: g})
+	h, err := httpapi.New(surface, httpapi.Deps{Gateway: g, Fault: w.opt.Fault})
 	require.NoError(w.t, err)
+	if w.opt.Around != nil {
+		h = w.opt.Around(h)
+	}
 	return g, listen(w.t, h)
 }
 

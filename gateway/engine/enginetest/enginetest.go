@@ -3,10 +3,13 @@
 package enginetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -52,6 +55,9 @@ type Adapter struct {
 	// Late adapters learn some logprobs when the answer is over: they are in the
 	// report.
 	Late bool
+	// Text says that it takes text and streams text: ids it shows at the end, if at
+	// all, and what is not about ids holds of it as well.
+	Text bool
 	// Router says that several models stand behind one address there, of which none
 	// is the first: it has to be said which is meant.
 	Router bool
@@ -73,6 +79,7 @@ func Run(t *testing.T, tok tokenizer.Tokenizer, a Adapter) {
 		"an answer ends as the engine says":                      s.finish,
 		"a prompt of many thousand ids arrives":                  s.long,
 		"the prompt is proven":                                   s.proof,
+		"a prompt with another id is not ours":                   s.otherPrompt,
 		"an answer that contradicts itself is broken":            s.broken,
 		"a cut answer is unreachable and what came is what was":  s.cut,
 		"a failure in the middle of an answer is one":            s.failure,
@@ -96,6 +103,29 @@ func Run(t *testing.T, tok tokenizer.Tokenizer, a Adapter) {
 		"a check of no server or of another one says so":         s.checkNobody,
 		"the engine's own key goes up":                           s.key,
 		"a model is asked for by its name at the engine":         s.names,
+	} {
+		t.Run(name, test)
+	}
+}
+
+// RunText tests an adapter that takes text: what holds of every engine, whatever it
+// shows of its ids.
+func RunText(t *testing.T, tok tokenizer.Tokenizer, a Adapter) {
+	a.Text = true
+	s := suite{a, tok}
+	for name, test := range map[string]func(*testing.T){
+		"a cut answer is unreachable and what came is what was": s.cut,
+		"a failure in the middle of an answer is one":           s.failure,
+		"an abort by the engine is a failure":                   s.abortedByEngine,
+		"a canceled request ends at the engine":                 s.canceled,
+		"an error of the receiver ends the request":             s.receiver,
+		"it says when it waits":                                 s.idle,
+		"a hanging connection is given up after the idle time":  s.hanging,
+		"a slow first byte is no error":                         s.slow,
+		"a status has a class":                                  s.status,
+		"no server is unreachable":                              s.nobody,
+		"a check of no server or of another one says so":        s.checkNobody,
+		"the engine's own key goes up":                          s.key,
 	} {
 		t.Run(name, test)
 	}
@@ -148,6 +178,7 @@ type got struct {
 	ids      []uint32
 	logprobs []float32
 	chunks   int
+	text     strings.Builder
 	// likeliest are those that came with their ids.
 	likeliest [][]engine.Candidate
 }
@@ -160,6 +191,7 @@ func (g *got) emit(c engine.Chunk) error {
 		g.logprobs = append(g.logprobs, later)
 	}
 	g.chunks++
+	g.text.WriteString(c.Text)
 	return nil
 }
 
@@ -300,6 +332,28 @@ func (s *suite) proof(t *testing.T) {
 	require.Equal(t, len(req.Prompt), report.PromptTokens)
 }
 
+// promptIDs are those of a request, wherever a wire has them.
+var promptIDs = regexp.MustCompile(`"(input_ids|prompt|token_ids)":\[[0-9]+`)
+
+// otherPrompt has something between us and the engine change one id and leave their
+// number as it is: an echo shows it.
+func (s *suite) otherPrompt(t *testing.T) {
+	if s.Proof != event.PromptProof_PROMPT_PROOF_ECHO {
+		t.Skip("a count does not show it")
+	}
+	m, _ := s.start(t, mock.Always(mock.Say(words)))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		body = promptIDs.ReplaceAll(body, []byte(`"$1":[7`))
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		m.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	_, err := s.dial(t, srv.URL).Generate(t.Context(), s.request("x"), (&got{}).emit)
+	require.Equal(t, engine.Broken, engine.ClassOf(err), err)
+	require.ErrorContains(t, err, "other prompt ids")
+}
+
 func (s *suite) broken(t *testing.T) {
 	kinds := []mock.FaultKind{
 		mock.WrongPromptCount, mock.IgnoreIDs, mock.NoPromptEcho, mock.NoIDs, mock.FloatIDs, mock.NaN, mock.Null,
@@ -341,7 +395,9 @@ func (s *suite) cut(t *testing.T) {
 		require.Equal(t, engine.Unreachable, engine.ClassOf(err), err)
 		sampled := m.Journal().All()[0]
 		g.isPrefix(t, sampled)
-		if !s.Buffered {
+		if s.Text {
+			require.Equal(t, strings.TrimSuffix(s.tok.Decode(sampled.Completion), "<|im_end|>"), g.text.String(), "all that was sent arrived")
+		} else if !s.Buffered {
 			require.Len(t, g.ids, len(sampled.Completion), "all that was sent arrived")
 		}
 	}
@@ -354,7 +410,7 @@ func (s *suite) failure(t *testing.T) {
 	require.Equal(t, engine.Failed, engine.ClassOf(err), err)
 	if !s.Buffered {
 		require.ErrorContains(t, err, "out of memory")
-		require.Len(t, g.ids, 4)
+		require.True(t, s.Text || len(g.ids) == 4)
 	}
 	g.isPrefix(t, m.Journal().All()[0])
 }

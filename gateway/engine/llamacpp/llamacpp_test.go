@@ -169,3 +169,18 @@ func TestAForcedCallIsAGrammarOfTokens(t *testing.T) {
 	require.Equal(t, strings.Join(strings.Fields(`root ::= ( r0 CLOSE [ \n]{0,4} ) ( CALL "\n{\"name\": \"look\", \"arguments\": " r2 "}\n" END )`), " "),
 		strings.Join(strings.Fields(strings.NewReplacer(id("</think>"), "CLOSE", id("<tool_call>"), "CALL", id("</tool_call>"), "END").Replace(rule)), " "))
 }
+
+func TestAllOfTheSamplingIsSent(t *testing.T) {
+	f := func(v float64) *float64 { return &v }
+	k, seed := 20, int64(1<<32+7)
+	e, err := New(Config{wire.Config{URL: "http://127.0.0.1:1", Upstream: "small"}})
+	require.NoError(t, err)
+	sent, err := e.body(&engine.Request{Prompt: []uint32{1, 2}, RoutedFrom: -1, Likeliest: 3, Sampling: engine.Sampling{
+		MaxTokens: 9, Temperature: f(0.5), TopP: f(0.9), TopK: &k, MinP: f(0.1), FrequencyPenalty: f(0.2), PresencePenalty: f(0.3),
+		RepetitionPenalty: f(1.1), Seed: &seed, Stop: []string{"###"}, LogitBias: []engine.Bias{{ID: 5, Value: -1}, {ID: 6, Value: 1.5}},
+	}}, true)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"model":"small","prompt":[1,2],"n_predict":9,"temperature":0.5,"top_p":0.9,"top_k":20,"min_p":0.1,"frequency_penalty":0.2,
+		"presence_penalty":0.3,"repeat_penalty":1.1,"seed":7,"stop":["###"],"logit_bias":[[5,-1],[6,1.5]],
+		"stream":true,"return_tokens":true,"n_probs":3,"cache_prompt":true}`, string(sent))
+}

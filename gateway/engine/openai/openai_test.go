@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/gateway/engine"
+	"turnlog.dev/gateway/engine/enginetest"
 	"turnlog.dev/gateway/engine/mock"
 	"turnlog.dev/gateway/engine/openai"
 	"turnlog.dev/gateway/engine/wire"
@@ -55,6 +56,35 @@ func (g *got) emit(c engine.Chunk) error {
 	g.logprobs = append(g.logprobs, c.Logprobs...)
 	g.chunks++
 	return nil
+}
+
+func TestTheContractOfAnEngineThatTakesText(t *testing.T) {
+	enginetest.RunText(t, demo.Tokenizer(), enginetest.Adapter{
+		Kind: "openai", New: func(c wire.Config) (engine.Engine, error) { return openai.New(openai.Config{Config: c}) },
+	})
+}
+
+// TestIDsThatAreNotWhatTheyShouldBeAreNotKept: the text is the answer, and is given
+// without them.
+func TestIDsThatAreNotWhatTheyShouldBeAreNotKept(t *testing.T) {
+	for kind, ids := range map[mock.FaultKind]bool{
+		mock.WrongCount: false, mock.NoIDs: false, mock.FloatIDs: false,
+		mock.NaN: true, mock.Null: true, mock.Minus: true, mock.StringLogprob: true, mock.MissingLogprob: true, mock.NoLogprobs: true,
+	} {
+		_, e := start(t, mock.Config{Script: mock.Always(mock.Reply{Text: "some words are said", Fault: mock.Fault{Kind: kind, After: 2}})})
+		_, err := e.Check(t.Context(), demo.Tokenizer())
+		require.NoError(t, err, kind)
+		var g got
+		_, err = e.Generate(t.Context(), request(), g.emit)
+		if kind == mock.NaN || kind == mock.Minus { // it is no JSON
+			require.Equal(t, engine.Broken, engine.ClassOf(err), kind)
+			continue
+		}
+		require.NoError(t, err, kind)
+		require.Equal(t, "some words are said", g.text.String(), kind)
+		require.Equal(t, ids, len(g.ids) > 0, kind)
+		require.Empty(t, g.logprobs, kind)
+	}
 }
 
 func TestTextIsStreamedAndCallsComeWhole(t *testing.T) {
@@ -259,4 +289,31 @@ func TestAStreamOfCallsIsJoinedAndOneThatMakesNoSenseIsBroken(t *testing.T) {
 		}
 		srv.Close()
 	}
+}
+
+func TestAllOfTheSamplingIsSent(t *testing.T) {
+	var asked string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		asked = string(b)
+		_, _ = io.WriteString(w, `{"choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}],
+			"usage":{"prompt_tokens":30,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":16}}}`)
+	}))
+	defer srv.Close()
+	e, err := openai.New(openai.Config{Config: wire.Config{URL: srv.URL}, MaxTokensKey: "max_tokens"})
+	require.NoError(t, err)
+	f := func(v float64) *float64 { return &v }
+	k, seed := 20, int64(7)
+	req := request()
+	req.Sampling = engine.Sampling{
+		MaxTokens: 9, Temperature: f(0.5), TopP: f(0.9), TopK: &k, MinP: f(0.1), FrequencyPenalty: f(0.2), PresencePenalty: f(0.3),
+		RepetitionPenalty: f(1.1), Seed: &seed, Stop: []string{"###"}, LogitBias: []engine.Bias{{ID: 5, Value: -1}},
+	}
+	report, err := e.Generate(t.Context(), req, (&got{}).emit)
+	require.NoError(t, err)
+	require.Equal(t, 16, report.CachedTokens)
+	require.Equal(t, 30, report.PromptTokens)
+	require.JSONEq(t, `{"model":"mock","messages":[{"role":"user","content":"Hello there"}],"stream":true,"stream_options":{"include_usage":true},
+		"max_tokens":9,"temperature":0.5,"top_p":0.9,"top_k":20,"min_p":0.1,"frequency_penalty":0.2,"presence_penalty":0.3,
+		"repetition_penalty":1.1,"seed":7,"stop":["###"],"logit_bias":{"5":-1}}`, asked)
 }

@@ -338,3 +338,28 @@ func TestACheckSaysWhichFlagIsMissing(t *testing.T) {
 		srv.Close()
 	}
 }
+
+// TestALogprobThatTheServerClampedIsNone: it writes -9999 for minus infinity, and
+// names each token, which has to be the one of token_ids.
+func TestALogprobThatTheServerClampedIsNone(t *testing.T) {
+	for answer, want := range map[string]string{
+		`"token_logprobs":[-1,-9999.0],"tokens":["token_id:5","token_id:6"]`: "the logprob of token 1",
+		`"token_logprobs":[-1,-2],"tokens":["token_id:5","token_id:7"]`:      "another token than token_ids",
+		`"token_logprobs":[-1,-9998.5],"tokens":["token_id:5","token_id:6"]`: "",
+	} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"choices":[{"index":0,"text":"x","token_ids":[5,6],"prompt_token_ids":[1,2,3],"logprobs":{`+answer+
+				`},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}`)
+		}))
+		defer srv.Close()
+		e, err := vllm.New(vllm.Config{Config: wire.Config{URL: srv.URL}})
+		require.NoError(t, err)
+		_, err = e.Generate(t.Context(), engine.Request{Prompt: []uint32{1, 2, 3}, RoutedFrom: -1}, func(engine.Chunk) error { return nil })
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.Equal(t, engine.Broken, engine.ClassOf(err))
+		require.ErrorContains(t, err, want)
+	}
+}

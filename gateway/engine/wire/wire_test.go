@@ -199,3 +199,48 @@ func TestABodyInPartsIsReadAsOneAsOftenAsNeeded(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+func TestATallyRefusesWhatCannotBe(t *testing.T) {
+	for want, f := range map[string]func(*Tally) error{
+		"above 0: does the server return logits": func(a *Tally) error { return a.Emit(engine.Chunk{IDs: []uint32{5}, Logprobs: []float32{0.5}}) },
+		"other prompt ids than the 2":            func(a *Tally) error { return a.Echo([]byte(`[1,3]`)) },
+		"prompt_token_ids: ":                     func(a *Tally) error { return a.Echo([]byte(`[1,2.0]`)) },
+		"counts 3 prompt tokens where 2":         func(a *Tally) error { return a.CountPrompt([]byte(`3`)) },
+		"counts 2 completion tokens but sent 0":  func(a *Tally) error { return a.CountTokens([]byte(`2`)) },
+		"weight_versions cover 1 tokens of 0":    func(a *Tally) error { return a.Spans([]byte(`[{"version":"1","start":0,"end":1}]`)) },
+		"stands after token 0":                   func(a *Tally) error { return a.Spans([]byte(`[{"version":"1","start":1,"end":2}]`)) },
+	} {
+		a := NewTally(&engine.Request{Prompt: []uint32{1, 2}, RoutedFrom: -1}, func(engine.Chunk) error { return nil })
+		err := f(a)
+		require.Equal(t, engine.Broken, engine.ClassOf(err), want)
+		require.ErrorContains(t, err, want)
+		require.Empty(t, a.Report.Versions)
+		require.Zero(t, a.Report.Proof)
+	}
+	a := NewTally(&engine.Request{Prompt: []uint32{1, 2}, RoutedFrom: -1}, func(engine.Chunk) error { return nil })
+	a.OneVersion("7")
+	require.Empty(t, a.Report.Versions, "of no token")
+	require.NoError(t, a.Emit(engine.Chunk{IDs: []uint32{5, 6}, Logprobs: []float32{0.0005, -1}}), "what rounding lifts")
+	a.OneVersion("")
+	require.Empty(t, a.Report.Versions, "it is not known")
+	a.OneVersion("7")
+	require.Len(t, a.Report.Versions, 1)
+	require.Equal(t, uint32(2), a.Report.Versions[0].GetCount())
+}
+
+// TestABodyIsSaidToBeJSON: the engines' servers read no other.
+func TestABodyIsSaidToBeJSON(t *testing.T) {
+	kinds := map[string]string{}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		kinds[r.Method] = r.Header.Get("Content-Type")
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer srv.Close()
+	c, err := New(Config{URL: srv.URL})
+	require.NoError(t, err)
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		_, err = c.Call(t.Context(), method, "/x", []byte("{}"))
+		require.NoError(t, err)
+	}
+	require.Equal(t, map[string]string{http.MethodGet: "", http.MethodPost: "application/json"}, kinds)
+}
