@@ -198,6 +198,115 @@ func TestARetryThatTheAgentDidNotUseIsAbandoned(t *testing.T) {
 	require.Equal(t, []uint32{1, 1}, branches["b"].GetTrainRuns(), "b and not a")
 }
 
+// lines writes main turns in the order of their requests: id, parent, and the
+// reason of the match.
+func lines(turns ...[3]string) *sessiontest.Session {
+	s := sessiontest.New("s1")
+	for i, turn := range turns {
+		s.Commit(sessiontest.Step{ID: turn[0], Parent: turn[1], New: []uint32{uint32(i)}, Out: []uint32{7}, Edit: func(c *event.TurnCommitted) {
+			c.Match.Reason = turn[2]
+		}})
+	}
+	return s
+}
+
+func TestWhatTheSessionLeftBehindIsAbandoned(t *testing.T) {
+	for name, c := range map[string]struct {
+		s         *sessiontest.Session
+		edit      func(s *sessiontest.Session)
+		abandoned []string // branches, by their last turn
+		masked    uint64
+	}{
+		"a rewind of several turns": {
+			s:         lines([3]string{"a"}, [3]string{"b", "a"}, [3]string{"c", "b"}, [3]string{"d", "c"}, [3]string{"e", "a", "rewind"}, [3]string{"f", "e"}),
+			abandoned: []string{"d"}, masked: 3,
+		},
+		"a rewind to ask for the last answer": {
+			s:         lines([3]string{"a"}, [3]string{"b", "a"}, [3]string{"c", "b"}, [3]string{"d", "a", "rewind"}),
+			abandoned: []string{"c"}, masked: 2,
+		},
+		"the same question again after several turns": {
+			s:         lines([3]string{"a"}, [3]string{"b", "a"}, [3]string{"c", "b"}, [3]string{"d", "a", "resample"}, [3]string{"e", "d"}),
+			abandoned: []string{"c"}, masked: 2,
+		},
+		"two rewinds, one inside the other": {
+			s: lines([3]string{"a"}, [3]string{"b", "a"}, [3]string{"c", "b"}, [3]string{"d", "b", "rewind"}, [3]string{"e", "d"},
+				[3]string{"f", "a", "rewind"}, [3]string{"g", "f"}),
+			abandoned: []string{"c", "e"}, masked: 4,
+		},
+		"a rewind whose answer never came": {
+			s:         lines([3]string{"a"}, [3]string{"b", "a"}, [3]string{"c", "b"}, [3]string{"d", "a", "rewind"}),
+			edit:      func(s *sessiontest.Session) { s.Undelivered("d") },
+			abandoned: []string{"d"}, masked: 1,
+		},
+		"a sub-agent of what was left": {
+			s: lines([3]string{"a"}, [3]string{"b", "a"}, [3]string{"sub", "b"}, [3]string{"d", "a", "rewind"}, [3]string{"e", "d"}),
+			edit: func(s *sessiontest.Session) {
+				s.Turn("sub").Event.GetTurnCommitted().Request.Class = "subagent"
+			},
+			abandoned: []string{"b", "sub"}, masked: 2,
+		},
+		"a history that was rewritten goes on": {
+			s: lines([3]string{"a"}, [3]string{"b", "a"}, [3]string{"c", "b"}, [3]string{"d", "a", "history_rewritten"}, [3]string{"e", "d"}),
+		},
+		"the last answer after a history was rewritten": {
+			s: lines([3]string{"a"}, [3]string{"b", "a"}, [3]string{"c", "b"}, [3]string{"d", "a", "history_rewritten"}),
+		},
+		"samples of several steps beside each other": {
+			s: lines([3]string{"a"}, [3]string{"b", "a"}, [3]string{"d", "a", "resample"}, [3]string{"c", "b"}, [3]string{"e", "d"}),
+		},
+		"samples of the last step after a rewind": {
+			s:         lines([3]string{"a"}, [3]string{"b", "a"}, [3]string{"c", "b"}, [3]string{"d", "a", "rewind"}, [3]string{"e", "a", "resample"}),
+			abandoned: []string{"c"}, masked: 2,
+		},
+		"a conversation that begins again": {
+			s: lines([3]string{"a"}, [3]string{"b", "a"}, [3]string{"c", "", "resample"}, [3]string{"d", "c"}),
+			edit: func(s *sessiontest.Session) {
+				s.Turn("c").Event.GetTurnCommitted().Segments = s.Turn("a").Event.GetTurnCommitted().Segments
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.edit != nil {
+				c.edit(c.s)
+			}
+			c.s.Close("completed")
+			branches, seal := sealed(t, fold.DefaultPolicy(), c.s)
+			var abandoned []string
+			for id, b := range branches {
+				if b.GetLabel() == "abandoned" {
+					abandoned = append(abandoned, id)
+				}
+			}
+			require.ElementsMatch(t, c.abandoned, abandoned)
+			require.Equal(t, c.masked, seal.GetLedger().GetMasked()["abandoned"])
+		})
+	}
+}
+
+func TestASessionIsAsTruncatedAsTheNewestAnswerThatItKept(t *testing.T) {
+	cut := func(s *sessiontest.Session, turn string) *sessiontest.Session {
+		s.Turn(turn).Event.GetTurnCommitted().Completion.FinishReason = "length"
+		return s
+	}
+	status := func(s *sessiontest.Session) string {
+		s.Close("completed")
+		_, seal := sealed(t, fold.DefaultPolicy(), s)
+		return seal.GetStatus()
+	}
+	rewound := func() *sessiontest.Session {
+		return lines([3]string{"a"}, [3]string{"b", "a"}, [3]string{"c", "b"}, [3]string{"d", "a", "rewind"})
+	}
+	require.Equal(t, "truncated", status(cut(rewound(), "d")))
+	require.Equal(t, "completed", status(cut(rewound(), "c")))
+	undelivered := cut(rewound(), "d")
+	undelivered.Undelivered("d")
+	require.Equal(t, "completed", status(undelivered), "the agent never got it")
+	kept := cut(rewound(), "c")
+	kept.Undelivered("d")
+	require.Equal(t, "truncated", status(kept))
+}
+
 func TestEqualSamplesOfTheLastStepAreNotAbandoned(t *testing.T) {
 	s := sessiontest.New("s1")
 	for _, id := range []string{"a", "b", "c"} {
