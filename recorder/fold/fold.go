@@ -212,12 +212,25 @@ func (s *State) Adopt(e journal.Entry, recorded *event.TrajectoryUpdate) error {
 
 // AdoptUnreadable is Adopt for an entry that could not be read when it was
 // recorded: the session was parked there.
-func (s *State) AdoptUnreadable(e journal.Entry, fault *event.Fault) error {
+func (s *State) AdoptUnreadable(e journal.Entry, recorded *event.TrajectoryUpdate) error {
 	fresh, err := s.advance(e)
 	if err == nil && fresh {
-		s.park(e.Event.GetId(), fault)
+		s.refused[e.Event.GetId()] = true
+		s.AdoptPark(recorded)
 	}
 	return err
+}
+
+// AdoptPark takes over the update of an entry that nobody could read.
+func (s *State) AdoptPark(recorded *event.TrajectoryUpdate) {
+	if s.parked == nil {
+		s.parked = faultOf(recorded)
+	}
+	for _, o := range recorded.GetOutputs() {
+		if o.GetSessionSealed() != nil {
+			s.sealed = o.GetSessionSealed()
+		}
+	}
 }
 
 // AdoptUnread is Adopt for an update of a parked session whose entry is out of
@@ -242,17 +255,18 @@ func (s *State) AdoptUnread(recorded *event.TrajectoryUpdate) {
 	s.note(recorded)
 }
 
-// Park stops the fold for an entry that cannot even be read. Later entries may
-// then follow with a hole before them.
-func (s *State) Park(fault *event.Fault) {
-	if s.parked == nil {
-		s.parked = fault
+// Unreadable parks the session for an entry that is no event of this version, and
+// returns the update that says so. Later entries may then follow with a hole before
+// them. The update names the place in the log, since the event's id is unknown.
+//
+// It seals the session, unless that was closed before: the log may hold no close
+// that can be read, and nobody can append one behind an entry that he cannot read.
+func (s *State) Unreadable(at journal.Entry, fault *event.Fault) *event.TrajectoryUpdate {
+	out := []*event.Output{{Output: &event.Output_Fault{Fault: fault}}}
+	s.parked = fault
+	if s.sealed == nil {
+		out = append(out, s.sealParked(at)...)
 	}
-}
-
-// Unreadable is the update for an entry that is no event of this version. It
-// names the place in the log, since the event's id is unknown.
-func Unreadable(at journal.Entry, fault *event.Fault) *event.TrajectoryUpdate {
 	return &event.TrajectoryUpdate{
 		Input: &event.Input{
 			Kind:     string(event.KindUnknown),
@@ -260,7 +274,7 @@ func Unreadable(at journal.Entry, fault *event.Fault) *event.TrajectoryUpdate {
 			Stream:   at.Stream,
 			TimeUs:   at.Time.UnixMicro(),
 		},
-		Outputs: []*event.Output{{Output: &event.Output_Fault{Fault: fault}}},
+		Outputs: out,
 	}
 }
 
@@ -305,7 +319,9 @@ func (s *State) advance(e journal.Entry) (bool, error) {
 
 func (s *State) park(id string, fault *event.Fault) {
 	s.refused[id] = true
-	s.Park(fault)
+	if s.parked == nil {
+		s.parked = fault
+	}
 }
 
 func (s *State) fold(e journal.Entry) []*event.Output {

@@ -53,7 +53,7 @@ func (s *session) look(ctx context.Context) error {
 	for e, err := range s.w.deps.Turns.ReadSession(ctx, s.id, journal.Tip{}) {
 		if isUnreadable(err) {
 			if u, ok := recorded[s.state.UnreadableID()]; ok {
-				s.state.Park(u.GetOutputs()[0].GetFault())
+				s.state.AdoptPark(u)
 			}
 			if s.state.Parked() != nil {
 				for _, u := range recorded {
@@ -71,7 +71,7 @@ func (s *session) look(ctx context.Context) error {
 			if !ok || s.state.Parked() != nil {
 				return nil // a worker will come to it
 			}
-			if err := s.state.AdoptUnreadable(e, bad.GetOutputs()[0].GetFault()); err != nil {
+			if err := s.state.AdoptUnreadable(e, bad); err != nil {
 				return err
 			}
 			continue

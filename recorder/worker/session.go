@@ -76,13 +76,7 @@ func (s *session) handle(ctx context.Context, batch []journal.Delivery) error {
 			}
 			continue
 		}
-		err := s.deliver(ctx, d)
-		for errors.Is(err, errMoved) {
-			// Another worker was faster: see what it wrote, and go on from there.
-			s.w.meter.add(func(st *Stats) { st.Conflicts++ })
-			s.drop()
-			err = s.deliver(ctx, d)
-		}
+		err := s.overtake(ctx, d)
 		if err == nil {
 			continue
 		}
@@ -103,6 +97,38 @@ func (s *session) handle(ctx context.Context, batch []journal.Delivery) error {
 	}
 	return nil
 }
+
+// overtake delivers, again for as long as another worker is faster: it sees what
+// that one wrote and goes on from there. Each time there is more of it, and there
+// is one update for an event, so it ends. A log that refuses at the same place
+// again and again shows something else to its readers than to its writers, for a
+// moment (a replica that lags) or for good: then the session cannot be recorded.
+func (s *session) overtake(ctx context.Context, d journal.Delivery) error {
+	end, still := uint64(0), 0
+	pause := s.w.cfg.RetryMin
+	for {
+		err := s.deliver(ctx, d)
+		if !errors.Is(err, errMoved) {
+			return err
+		}
+		s.w.meter.add(func(st *Stats) { st.Conflicts++ })
+		if s.out.Count > end {
+			end, still, pause = s.out.Count, 0, s.w.cfg.RetryMin
+		} else if still++; still > stillTries {
+			return fmt.Errorf("%w, and after %d updates nothing more can be read of it: compare the replicas of its stream, then release the session", err, end)
+		} else if still > 1 {
+			if err := sleep(ctx, pause); err != nil {
+				return err
+			}
+			pause = min(2*pause, s.w.cfg.RetryMax)
+		}
+		s.drop()
+	}
+}
+
+// stillTries is how often an append is tried again that is refused at the same
+// place: about a minute with the pauses of the default configuration.
+const stillTries = 20
 
 // refuseBroken puts an entry of a broken session aside.
 func (s *session) refuseBroken(ctx context.Context, d journal.Delivery) error {
@@ -232,7 +258,7 @@ func (s *session) step(ctx context.Context, e journal.Entry) error {
 	}
 	if r, ok := s.recorded[s.state.UnreadableID()]; ok && s.state.Parked() == nil && !s.state.Seen(e.Event.GetId()) {
 		delete(s.recorded, s.state.UnreadableID())
-		return s.state.AdoptUnreadable(e, r.GetTrajectoryUpdate().GetOutputs()[0].GetFault())
+		return s.state.AdoptUnreadable(e, r.GetTrajectoryUpdate())
 	}
 	if c := e.Event.GetTurnCommitted(); c != nil {
 		if err := s.w.retry(ctx, "read run", func() error { return s.w.labels.Learn(ctx, e.Event.GetRun(), c, s.fetched) }); err != nil {
@@ -361,16 +387,15 @@ func (s *session) park(ctx context.Context, d journal.Delivery) error {
 		return errNewer
 	}
 	id := s.state.UnreadableID()
-	fault := &event.Fault{Reason: fold.FaultUnreadable, Detail: d.Err.Error()}
 	if r, ok := s.recorded[id]; ok {
 		delete(s.recorded, id)
-		fault = r.GetTrajectoryUpdate().GetOutputs()[0].GetFault()
+		s.state.AdoptPark(r.GetTrajectoryUpdate())
 	} else if s.state.Parked() == nil {
-		if err := s.append(ctx, id, d.Entry, fold.Unreadable(d.Entry, fault)); err != nil {
+		fault := &event.Fault{Reason: fold.FaultUnreadable, Detail: d.Err.Error()}
+		if err := s.append(ctx, id, d.Entry, s.state.Unreadable(d.Entry, fault)); err != nil {
 			return err
 		}
 	}
-	s.state.Park(fault)
 	// The log cannot be read beyond it; the record can.
 	for _, r := range s.recorded {
 		s.state.AdoptUnread(r.GetTrajectoryUpdate())

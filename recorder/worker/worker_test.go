@@ -718,6 +718,11 @@ func TestAnUnreadableEntryParksItsSession(t *testing.T) {
 		require.Equal(t, uint64(1), stats.Faults)
 		row, _, _ := rows.Get(t.Context(), "s1")
 		require.Equal(t, registry.Parked, row.State)
+		require.Equal(t, "failed", row.Status, "it has ended: its group waits no longer")
+		require.NotZero(t, row.ClosedAt, "the reaper has nothing to do")
+		seal := sealOf(t, out, "s1")
+		require.Equal(t, "parked", seal.GetReason())
+		require.Equal(t, map[string]uint64{"parked": 1}, seal.GetLedger().GetMasked())
 		found, err := deadletter.New(letters).Read(t.Context(), "s1")
 		require.NoError(t, err)
 		require.Equal(t, []byte("no event"), found[0].Raw)
@@ -735,6 +740,82 @@ func TestAnUnreadableEntryParksItsSession(t *testing.T) {
 		r.run("from-the-start", r.deps(out), nil)
 		require.Equal(t, before, recorded(t, out, []*sessiontest.Session{s}))
 	})
+}
+
+// sealOf is the only seal of a session.
+func sealOf(t *testing.T, out journal.Journal, session string) (seal *event.SessionSealed) {
+	t.Helper()
+	for e, err := range out.ReadSession(t.Context(), session, journal.Tip{}) {
+		require.NoError(t, err)
+		for _, o := range e.Event.GetTrajectoryUpdate().GetOutputs() {
+			if o.GetSessionSealed() != nil {
+				require.Nil(t, seal, "sealed twice")
+				seal = o.GetSessionSealed()
+			}
+		}
+	}
+	require.NotNil(t, seal)
+	return seal
+}
+
+func TestASessionThatWasClosedBeforeAnUnreadableEntryIsSealedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sessiontest.New("s1")
+		s.Close("completed")
+		r := newRig(t, s)
+		r.turns.AppendRaw("s1", []byte("no event"))
+		r.run("recorder", r.deps(r.out), nil)
+		require.Equal(t, "completed", sealOf(t, r.out, "s1").GetStatus())
+		row, _, _ := r.registry.Get(t.Context(), "s1")
+		require.Equal(t, registry.Parked, row.State)
+	})
+}
+
+// torn is a log that refuses a session's appends although its readers see nothing
+// more of it.
+type torn struct {
+	journal.Journal
+	session string
+	times   int // that are left; negative is for ever
+}
+
+func (l *torn) Append(ctx context.Context, tip journal.Tip, ev *event.Event) (journal.Tip, error) {
+	if ev.GetSession() == l.session && tip.Count == 1 && l.times != 0 {
+		l.times--
+		return journal.Tip{}, journal.ErrConflict
+	}
+	return l.Journal.Append(ctx, tip, ev)
+}
+
+func TestAWorkerDoesNotTryForEverWhereReadersAndWritersOfTheLogDisagree(t *testing.T) {
+	for times, parked := range map[int]bool{20: false, -1: true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := sessiontest.New("s1")
+			s.Commit(sessiontest.Step{ID: "a", New: []uint32{1, 2}, Out: []uint32{3}})
+			s.Close("completed")
+			other := sessiontest.New("s2")
+			other.Close("completed")
+			r := newRig(t, s, other)
+			w, err := worker.New(config("second"), r.deps(&torn{r.out, "s1", times}))
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			require.NoError(t, w.Run(ctx))
+			require.Zero(t, r.lag("second"))
+			letters, err := deadletter.New(r.letters).Read(t.Context(), "s1")
+			require.NoError(t, err)
+			if parked {
+				require.Len(t, letters, 2, "the turn and the close")
+				require.Equal(t, "broken", letters[0].Reason)
+				require.Contains(t, letters[0].Detail, "compare the replicas")
+			} else {
+				require.Empty(t, letters)
+				r.requireSame()
+			}
+			row, _, _ := r.registry.Get(t.Context(), "s2")
+			require.Equal(t, registry.Closed, row.State, "nobody waits for it")
+		})
+	}
 }
 
 // last returns the last entry of a session, however it reads.
