@@ -217,12 +217,17 @@ func exportedTo(out sink.Sink) func(context.Context) (archive.Exported, error) {
 	}
 }
 
-// WithArchiver lets do use an archiver that is not running.
-func WithArchiver(ctx context.Context, cfg config.Config, opt Options, do func(*archive.Archiver) error) error {
+// WithArchiver lets do use an archiver that is not running. For a dry run the
+// log is only read: not even the archive gets its name.
+func WithArchiver(ctx context.Context, cfg config.Config, opt Options, dry bool, do func(*archive.Archiver) error) error {
 	if cfg.Recorder.Archive.After == 0 {
 		return errors.New("recorder.archive.after is 0: say how long a session stays in the log after its last event, such as --recorder.archive.after 72h")
 	}
-	return withConn(ctx, cfg, opt, writing, "archiver", func(s *Stack, l *logs, conn *jet.Conn) error {
+	how := writing
+	if dry {
+		how = reading
+	}
+	return withConn(ctx, cfg, opt, how, "archiver", func(s *Stack, l *logs, conn *jet.Conn) error {
 		turns, err1 := l.open(ctx, conn, jet.Turns)
 		trajectories, err2 := l.open(ctx, conn, jet.Trajectories)
 		sessions, err3 := l.registry(ctx, conn)

@@ -22,7 +22,7 @@ func archiveCommand() *cobra.Command {
 	dry := cmd.Flags().Bool("dry-run", false, "say what would be moved, and change nothing")
 	return configured(cmd, func(cmd *cobra.Command, cfg config.Config) error {
 		opt := stack.Options{Log: quiet(cmd, cfg), Fault: faults()}
-		return stack.WithArchiver(cmd.Context(), cfg, opt, func(a *archive.Archiver) error {
+		return stack.WithArchiver(cmd.Context(), cfg, opt, *dry, func(a *archive.Archiver) error {
 			var r archive.Report
 			var err error
 			did := "archived and trimmed"

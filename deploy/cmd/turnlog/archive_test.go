@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"turnlog.dev/deploy/config"
 	"turnlog.dev/exporter"
 )
 
@@ -35,6 +36,11 @@ func TestArchivedSessionsAreReplayedAndVerifiedAsBefore(t *testing.T) {
 	require.Contains(t, verified, "0 findings")
 	run("replay", "--into", into, "--shards")
 	require.Contains(t, run("archive", "--dry-run", "--recorder.archive.after", "1000h"), "closed sessions that stay: recent 2")
+	require.Empty(t, files(t, filepath.Join(data, "shards", "archive")), "nothing was changed, ...")
+	cfg := config.Default()
+	cfg.Data, cfg.Listen = data, "127.0.0.1:0"
+	_, stop := up(t, cfg) // ... and nobody needs to know of an archive
+	stop()
 
 	after := []string{"--recorder.archive.after", "10s", "--gateway.generate-timeout", "5s", "--gateway.append-timeout", "4s"}
 	archive := func(args ...string) string { return run(append(append([]string{"archive"}, after...), args...)...) }
