@@ -72,6 +72,8 @@ func TestAClientThatLeavesCostsWhatItHasToAtEveryPoint(t *testing.T) {
 						},
 					})
 					w.served([]object{user("Hello.")}) // the engine is checked now
+					// It is busy for a moment after its answer was read.
+					eventually(t, func() bool { return w.engine.Running() == 0 }, "nothing runs")
 					begun := len(w.reached())
 					arrived.ids.Store(0)
 
