@@ -19,6 +19,33 @@ func RowGroups(ctx context.Context, s sink.Sink, f manifest.File) iter.Seq2[[]*r
 	return read[rows.Row](ctx, s, f)
 }
 
+// BesideRows yields what a file holds that stands beside rows, row group by row
+// group. It ends after an error; a file of rows gives nothing.
+func BesideRows(ctx context.Context, s sink.Sink, f manifest.File) iter.Seq2[rows.Beside, error] {
+	return func(yield func(rows.Beside, error) bool) {
+		switch f.Profile {
+		case manifest.Rewards:
+			for group, err := range read[rows.RewardRow](ctx, s, f) {
+				if !yield(rows.Beside{Rewards: group}, err) {
+					return
+				}
+			}
+		case manifest.Annotations:
+			for group, err := range read[rows.AnnotationRow](ctx, s, f) {
+				if !yield(rows.Beside{Annotations: group}, err) {
+					return
+				}
+			}
+		case manifest.Blobs:
+			for group, err := range read[rows.BlobRow](ctx, s, f) {
+				if !yield(rows.Beside{Blobs: group}, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Amendments reads what came after the rows of a data set were written.
 func Amendments(ctx context.Context, s sink.Sink, state *manifest.State) (*rows.Amendments, error) {
 	all := rows.NewAmendments()

@@ -52,6 +52,10 @@ func Random(id string, seed uint64) *Session {
 			s.randomUndelivered(rng)
 		}
 	}
+	reasons := rand.New(rand.NewPCG(seed, 4))
+	for _, turn := range s.Turns {
+		turn.Event.GetTurnCommitted().Match.Reason = pick(reasons, "", "rewind", "resample", "history_rewritten")
+	}
 	return s
 }
 

@@ -46,6 +46,7 @@ func (s *session) sealed() error {
 		}
 	}
 	s.balance(trained)
+	s.labels(parents, trained)
 	return nil
 }
 

@@ -118,6 +118,11 @@ func (s *session) turn(t *turn) {
 	s.arrays(t, k)
 	s.versions(t, k)
 	s.mask(t, k)
+	s.maskedFor(t, k)
+	c := t.committed
+	if spans.GetClass() != t.class() || spans.GetThread() != c.GetRequest().GetThread() || spans.GetFinishReason() != comp.GetFinishReason() {
+		s.find(Exact, "turn %s has another class, thread or finish reason than was recorded", id)
+	}
 	if worst := t.evidence(); spans.GetGrade() < worst {
 		s.find(Graded, "turn %s has grade %s, its evidence allows %s at best", id, spans.GetGrade(), worst)
 	}

@@ -30,11 +30,11 @@ const (
 	// Graded: no turn has a better grade than its evidence allows whatever the
 	// policy, and a branch that of its worst turn.
 	Graded Promise = "graded"
-	// Masked: only sampled tokens are trainable, each at most once, and the
-	// counts of masked ones agree.
+	// Masked: only sampled tokens are trainable, each at most once; the counts of
+	// masked ones agree, and what they are masked for is true of them.
 	Masked Promise = "masked"
-	// Sealed: a closed session is sealed, with every branch and its numbers: one
-	// for each turn that no turn of its class goes on from.
+	// Sealed: a closed session is sealed, with its status and every branch, its label
+	// and its numbers: one for each turn that no turn of its class goes on from.
 	Sealed Promise = "sealed"
 	// Balanced: generated = trainable + masked + lost, of a parked session as
 	// well; generated is what the log holds, and each reason has the ids that
@@ -95,6 +95,9 @@ type Options struct {
 	// those that Branch chooses by their ids.
 	Segment func(Segment) error
 	Branch  func(id string) bool
+	// Policy is what masks are held against; nil is none. That the reasons for
+	// masks are true of their turns is always checked.
+	Policy *Policy
 	// Progress is called after each session.
 	Progress func(Report)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,6 +23,11 @@ import (
 // an edit of each output.
 func recorded(t *testing.T, s *sessiontest.Session, edit func(o *event.Output)) (turns, trajectories *mem.Journal) {
 	t.Helper()
+	return recordedUnder(t, fold.DefaultPolicy(), s, edit)
+}
+
+func recordedUnder(t *testing.T, p fold.Policy, s *sessiontest.Session, edit func(o *event.Output)) (turns, trajectories *mem.Journal) {
+	t.Helper()
 	turns, trajectories = mem.New(mem.Options{}), mem.New(mem.Options{})
 	var in journal.Tip
 	for _, ev := range s.Events {
@@ -29,7 +35,7 @@ func recorded(t *testing.T, s *sessiontest.Session, edit func(o *event.Output)) 
 		in, err = turns.Append(t.Context(), in, ev)
 		require.NoError(t, err)
 	}
-	st := fold.New(s.ID, fold.DefaultPolicy(), fold.Aids{})
+	st := fold.New(s.ID, p, fold.Aids{})
 	var out journal.Tip
 	for e, err := range turns.ReadSession(t.Context(), s.ID, journal.Tip{}) {
 		require.NoError(t, err)
@@ -71,6 +77,58 @@ func TestWhatTheRecorderWritesKeepsEveryPromise(t *testing.T) {
 		if s.Events[len(s.Events)-1].GetSessionClosed() != nil {
 			require.NotZero(t, rows)
 		}
+	}
+}
+
+// policies are the recorder's and what verify is told of each. They differ in
+// every key.
+func policies() map[string]struct {
+	fold   fold.Policy
+	verify verify.Policy
+} {
+	all := fold.DefaultPolicy()
+	all.Classes = map[string]fold.Use{"main": fold.Train, "side": fold.Train, "subagent": fold.Train, "compaction": fold.Train, "probe": fold.Train}
+	all.Abandoned, all.Undelivered = fold.Train, fold.Train
+	strict := fold.DefaultPolicy()
+	strict.Classes = map[string]fold.Use{"main": fold.Train}
+	strict.CutOff, strict.RewrittenCalls, strict.MaskFlags = fold.Mask, fold.Mask, []string{"malformed_call"}
+	thinking := fold.DefaultPolicy()
+	thinking.Reasoning = fold.Mask
+	train := []string{"main", "subagent", "compaction"}
+	return map[string]struct {
+		fold   fold.Policy
+		verify verify.Policy
+	}{
+		"default": {fold.DefaultPolicy(), verify.Policy{Train: train, MaskAbandoned: true, MaskUndelivered: true}},
+		"all":     {all, verify.Policy{Train: append(train, "side", "probe")}},
+		"strict": {strict, verify.Policy{
+			Train: train[:1], MaskAbandoned: true, MaskUndelivered: true,
+			MaskCutOff: true, MaskRewrittenCalls: true, MaskFlags: []string{"malformed_call"},
+		}},
+		"thinking": {thinking, verify.Policy{Train: train, MaskAbandoned: true, MaskUndelivered: true, MaskReasoning: true}},
+	}
+}
+
+func TestVerifyDerivesEveryMaskAndLabelThatTheRecorderMakes(t *testing.T) {
+	others := map[string]int{}
+	for seed := range uint64(200) {
+		s := sessiontest.Random(fmt.Sprintf("s%d", seed), seed)
+		for made, p := range policies() {
+			turns, trajectories := recordedUnder(t, p.fold, s, nil)
+			for held, other := range policies() {
+				r, err := verify.Run(t.Context(), turns, trajectories, replay.These(s.ID), verify.Options{Policy: &other.verify})
+				require.NoError(t, err)
+				if held == made {
+					require.Empty(t, r.Findings, "seed %d, policy %s", seed, made)
+				}
+				others[made+" held against "+held] += len(r.Findings)
+			}
+		}
+	}
+	for pair, findings := range others {
+		made, held, _ := strings.Cut(pair, " held against ")
+		// Turns that are masked whole are masked whole where only thinking is.
+		require.Equal(t, made == held || made == "default" && held == "thinking", findings == 0, pair)
 	}
 }
 
@@ -170,6 +228,35 @@ func TestEveryBrokenPromiseIsFound(t *testing.T) {
 		}},
 		{"a branch of another class", verify.Sealed, branch(func(b *event.BranchSealed) { b.Class = "side" })},
 		{"a branch twice", verify.Sealed, branch(func(b *event.BranchSealed) { b.Leaf = "b" })},
+		{"a branch that is labelled as the agent's own and was abandoned", verify.Sealed, func(o *event.Output) {
+			if b := o.GetBranchSealed(); b.GetLeaf() == "b" {
+				b.Label = "main"
+			}
+		}},
+		{"a branch that is labelled as abandoned and was not", verify.Sealed, branch(func(b *event.BranchSealed) { b.Label = "abandoned" })},
+		{"another status", verify.Sealed, func(o *event.Output) {
+			if s := o.GetSessionSealed(); s != nil {
+				s.Status = "truncated"
+			}
+		}},
+		{"another class", verify.Exact, spans("b", func(s *event.TurnSpans) { s.Class = "subagent" })},
+		{"another finish reason", verify.Exact, spans("b", func(s *event.TurnSpans) { s.FinishReason = "length" })},
+		{"a turn that is excluded for what it is not, in the ledger as well", verify.Masked, func(o *event.Output) {
+			if b := o.GetBranchSealed(); b.GetExcluded()["b"] != "" {
+				b.Excluded["b"] = "undelivered"
+			}
+			if l := o.GetSessionSealed().GetLedger(); l != nil {
+				l.Masked["undelivered"], l.Masked["abandoned"] = l.Masked["abandoned"], 0
+			}
+		}},
+		{"a turn that is masked for what it is not, in the ledger as well", verify.Masked, func(o *event.Output) {
+			if s := o.GetTurnSpans(); s.GetTurn() == "side" {
+				s.Masked = map[string]uint32{"cut_off": 1}
+			}
+			if l := o.GetSessionSealed().GetLedger(); l != nil {
+				l.Masked["cut_off"], l.Masked["class_side"] = l.Masked["class_side"], 0
+			}
+		}},
 		{"another version", verify.Exact, spans("b", func(s *event.TurnSpans) { s.VersionRuns[0].Version++ })},
 		{"text for ids", verify.Graded, spans("text", func(s *event.TurnSpans) { s.Grade = event.Grade_GRADE_C })},
 		{"a prompt that the engine did not read", verify.Graded, spans("count", func(s *event.TurnSpans) { s.Grade = event.Grade_GRADE_D })},

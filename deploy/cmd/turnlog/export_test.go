@@ -16,6 +16,7 @@ import (
 	"turnlog.dev/deploy/stack"
 	"turnlog.dev/exporter"
 	"turnlog.dev/exporter/manifest"
+	"turnlog.dev/exporter/parquet"
 	"turnlog.dev/exporter/rows"
 )
 
@@ -136,6 +137,88 @@ func TestWhatIsSaidAfterARowWasWrittenReachesItsReaders(t *testing.T) {
 		require.Greater(t, report.Files, 2)
 		return nil
 	}))
+
+	verify := func(more ...string) (string, error) {
+		return turnlog(t, append([]string{"verify", "--data", cfg.Data, "--logging.level", "error"}, more...)...)
+	}
+	said, err := verify("--policy")
+	require.NoError(t, err, said)
+	require.Contains(t, said, "1 rows of 1 sessions in 1 shards, 3 rows beside them")
+	said, err = verify("--policy", "--recorder.policy.train", "side")
+	require.ErrorContains(t, err, "promises were broken")
+	require.Contains(t, said, "as the policy wants")
+
+	for name, change := range map[string]any{
+		"another reward":        func(r *rows.RewardRow) { r.Reward++ },
+		"other components":      func(r *rows.RewardRow) { r.RewardsJSON = `{"a":1}` },
+		"another revision":      func(r *rows.RewardRow) { r.Revision++ },
+		"another source":        func(r *rows.RewardRow) { r.Source += "x" },
+		"another time":          func(r *rows.RewardRow) { r.AssignedAt = r.AssignedAt.Add(time.Microsecond) },
+		"a reward of a turn":    func(r *rows.RewardRow) { r.TurnIndex = 0 },
+		"no turn of the row":    func(r *rows.RewardRow) { r.TurnIndex = 99 },
+		"another row":           func(r *rows.RewardRow) { r.RowID = "0" + r.RowID[1:] + "0" },
+		"another run":           func(r *rows.RewardRow) { r.RunID += "x" },
+		"another group":         func(r *rows.RewardRow) { r.GroupID += "x" },
+		"another session":       func(r *rows.RewardRow) { r.SessionID += "x" },
+		"another value":         func(r *rows.AnnotationRow) { r.ValueJSON = "8" },
+		"another name":          func(r *rows.AnnotationRow) { r.Name += "x" },
+		"another revision of a": func(r *rows.AnnotationRow) { r.Revision++ },
+		"another time of it":    func(r *rows.AnnotationRow) { r.AnnotatedAt = r.AnnotatedAt.Add(-time.Microsecond) },
+	} {
+		restore := spoil(t, cfg, change)
+		said, err := verify()
+		require.ErrorContains(t, err, "promises were broken", name)
+		require.Contains(t, said, "exported: ", name)
+		restore()
+	}
+	said, err = verify()
+	require.NoError(t, err, said)
+}
+
+// spoil changes the first row of a file that stands beside the rows, and returns
+// how to take that back.
+func spoil(t *testing.T, cfg config.Config, change any) (restore func()) {
+	t.Helper()
+	shards, err := stack.OpenShards(cfg)
+	require.NoError(t, err)
+	state, err := exporter.Manifests(shards).Load(t.Context())
+	require.NoError(t, err)
+	for _, f := range state.Files {
+		for group, err := range exporter.BesideRows(t.Context(), shards, f) {
+			require.NoError(t, err)
+			var out bytes.Buffer
+			switch change := change.(type) {
+			case func(*rows.RewardRow):
+				if len(group.Rewards) == 0 {
+					continue
+				}
+				change(group.Rewards[0])
+				writeFile(t, &out, group.Rewards)
+			case func(*rows.AnnotationRow):
+				if len(group.Annotations) == 0 {
+					continue
+				}
+				change(group.Annotations[0])
+				writeFile(t, &out, group.Annotations)
+			}
+			file := filepath.Join(cfg.Shards(), f.Path)
+			before, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(file, out.Bytes(), 0o600))
+			return func() { require.NoError(t, os.WriteFile(file, before, 0o600)) }
+		}
+	}
+	require.Fail(t, "no such file")
+	return nil
+}
+
+func writeFile[T any](t *testing.T, out io.Writer, list []*T) {
+	t.Helper()
+	w, err := parquet.NewWriter[T](out, parquet.Zstd)
+	require.NoError(t, err)
+	require.NoError(t, w.Write(list))
+	_, err = w.Close()
+	require.NoError(t, err)
 }
 
 func TestARowIsColouredByWhatItsTokensAre(t *testing.T) {

@@ -165,7 +165,7 @@ func TestVerifyComparesTheShardsWithTheLog(t *testing.T) {
 	}
 	out, err := turnlog(t, "verify", "--data", data)
 	require.NoError(t, err, out)
-	require.Contains(t, out, "2 rows of 2 sessions in 1 shards")
+	require.Contains(t, out, "2 rows of 2 sessions in 1 shards, 0 rows beside them")
 	require.Contains(t, out, " 0 findings")
 
 	foreign := filepath.Join(other, "shards")
