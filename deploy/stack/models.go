@@ -41,7 +41,9 @@ type engines struct {
 	pool   *pool.Pool
 	source source
 	open   func(url string) (pool.Replica, error)
-	parts  *group
+	// key is what the backends were sent as theirs when open was made.
+	key   string
+	parts *group
 	// uncounted takes its metrics out again.
 	uncounted func()
 }
@@ -89,10 +91,11 @@ func (s *Stack) model(ctx context.Context, e *engines) error {
 		}
 		kind, src = "sglang", pool.List{url}
 	}
-	open, err := opener(kind, c)
-	if err != nil {
+	var err error
+	if e.key, err = apiKey(c); err != nil {
 		return err
 	}
+	open := opener(kind, c, e.key)
 	p, err := pool.New(pool.Config{
 		Name: c.Name, Policy: pool.Policy(c.Policy), Concurrency: c.Concurrency, Tokenizer: out.Tokenizer, Check: true, Logger: s.opt.Log,
 	})
@@ -282,16 +285,21 @@ func (s *Stack) fill(ctx context.Context, e *engines) error {
 	}})
 }
 
-// opener makes replicas of one model's kind of engine.
-func opener(kind string, c config.Model) (func(url string) (pool.Replica, error), error) {
-	cfg := wire.Config{Model: c.Name, Upstream: c.UpstreamModel}
-	if c.APIKeyFile != "" {
-		key, err := os.ReadFile(c.APIKeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("api_key_file: %w", err)
-		}
-		cfg.APIKey = strings.TrimSpace(string(key))
+// apiKey is the key that a model's backends ask for; empty is none.
+func apiKey(c config.Model) (string, error) {
+	if c.APIKeyFile == "" {
+		return "", nil
 	}
+	key, err := os.ReadFile(c.APIKeyFile)
+	if err != nil {
+		return "", fmt.Errorf("api_key_file: %w", err)
+	}
+	return strings.TrimSpace(string(key)), nil
+}
+
+// opener makes replicas of one model's kind of engine.
+func opener(kind string, c config.Model, key string) func(url string) (pool.Replica, error) {
+	cfg := wire.Config{APIKey: key, Model: c.Name, Upstream: c.UpstreamModel}
 	return func(url string) (pool.Replica, error) {
 		cfg := cfg
 		cfg.URL = url
@@ -301,7 +309,7 @@ func opener(kind string, c config.Model) (func(url string) (pool.Replica, error)
 			r.Kind = "mock"
 		}
 		return r, err
-	}, nil
+	}
 }
 
 // backends is a pool that can be given more engines.

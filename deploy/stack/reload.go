@@ -121,8 +121,8 @@ func (s source) Backends(ctx context.Context) ([]string, error) { return (*s.now
 
 // Reload takes the models of a configuration over. One that is new is checked and
 // started as at the start of the program; one that is gone gets no more requests
-// and ends what it works on; one that differs in anything but its backends does
-// both. Backends that are new are added, those that are gone end what they work on,
+// and ends what it works on; one that differs in anything but its backends, the
+// contents of its api_key_file included, does both. Backends that are new are added, those that are gone end what they work on,
 // those that came over HTTP stay. A name that cannot be looked up leaves a model that
 // was there before as it is. All else is as it was, and is named in the log if
 // it differs. A configuration at fault, or a model that cannot be served, changes
@@ -132,7 +132,7 @@ func (s *Stack) Reload(ctx context.Context, cfg config.Config) error {
 		return err
 	}
 	fresh := slices.DeleteFunc(slices.Clone(cfg.Models), func(c config.Model) bool {
-		return slices.ContainsFunc(s.cfg.Models, func(old config.Model) bool { return same(old, c) })
+		return slices.ContainsFunc(s.cfg.Models, func(old config.Model) bool { return same(old, c) }) && !s.served.rekeyed(c)
 	})
 	files, err := s.recorderModels(ctx, fresh)
 	if err != nil {
@@ -173,7 +173,7 @@ func (s *Stack) prepare(ctx context.Context, models, fresh []config.Model) (comm
 	var kept []change
 	for _, c := range models {
 		i := slices.IndexFunc(s.served.list, func(e *engines) bool { return same(e.config, c) })
-		if i < 0 || c.Engine == "mock" {
+		if i < 0 || c.Engine == "mock" || slices.ContainsFunc(fresh, func(f config.Model) bool { return f.Name == c.Name }) {
 			continue
 		}
 		src := listed(c)
@@ -195,7 +195,7 @@ func (s *Stack) prepare(ctx context.Context, models, fresh []config.Model) (comm
 	return func() error {
 		var list []*engines
 		for _, c := range models {
-			all := slices.Concat(s.served.list, started)
+			all := slices.Concat(started, s.served.list)
 			list = append(list, all[slices.IndexFunc(all, func(e *engines) bool { return same(e.config, c) })])
 		}
 		s.served.take(ctx, list)
@@ -213,6 +213,18 @@ func (s *Stack) prepare(ctx context.Context, models, fresh []config.Model) (comm
 		}
 		return errors.Join(faults...)
 	}, nil
+}
+
+// rekeyed reports whether a model that is served has another key than its file holds
+// now. A file that cannot be read is for who opens the model to complain of.
+func (v *served) rekeyed(c config.Model) bool {
+	if v == nil {
+		return false
+	}
+	return slices.ContainsFunc(v.list, func(e *engines) bool {
+		key, err := apiKey(c)
+		return e.config.Name == c.Name && (err != nil || key != e.key)
+	})
 }
 
 // same reports whether two models differ in their backends at most.

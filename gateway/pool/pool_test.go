@@ -479,6 +479,57 @@ func TestASessionWithManyRequestsDoesNotStarveOthers(t *testing.T) {
 	})
 }
 
+func TestSessionsThatWaitTakeTurns(t *testing.T) {
+	for _, policy := range []Policy{Sticky, LeastBusy} {
+		synctest.Test(t, func(t *testing.T) {
+			p, fakes := newPool(t, Config{Concurrency: 1, Policy: policy}, 1)
+			fakes[0].work(time.Second)
+			var wg sync.WaitGroup
+			for _, s := range []string{"first", "a", "a", "a", "b", "b", "b", "c", "c", "c"} {
+				wg.Go(func() { _, _ = ask(t, p, s) })
+				synctest.Wait()
+			}
+			wg.Wait()
+			require.Equal(t, []string{"first", "a", "b", "c", "a", "b", "c", "a", "b", "c"}, fakes[0].sessions())
+		})
+	}
+}
+
+func TestNewSessionsWaitWhereFewestDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, fakes := newPool(t, Config{Concurrency: 1}, 2)
+		for _, f := range fakes {
+			f.work(time.Second)
+		}
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() { _, _ = ask(t, p, fmt.Sprint("s", i)) })
+			synctest.Wait()
+		}
+		require.Equal(t, 3, state(p, "a").Waiting)
+		require.Equal(t, 3, state(p, "b").Waiting)
+		wg.Wait()
+	})
+}
+
+func TestAnOverloadedReplicaThatDoesNotSayForHowLongIsAvoidedForASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, fakes := newPool(t, Config{Policy: RoundRobin}, 2)
+		fakes[0].fail(engine.Overloaded)
+		burst := func() {
+			for range 4 {
+				_, err := ask(t, p, "s")
+				require.NoError(t, err)
+			}
+		}
+		burst()
+		require.Equal(t, 1, fakes[0].count())
+		time.Sleep(2 * time.Second)
+		burst()
+		require.Equal(t, 2, fakes[0].count())
+	})
+}
+
 func TestAFullQueueRefusesAndAWaiterThatLeavesMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, fakes := newPool(t, Config{Concurrency: 1, Queue: 1}, 1)
@@ -554,13 +605,17 @@ func TestADrainThatIsGivenUpCanBeMadeAgain(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, p.Drain(ctx, "a"), context.DeadlineExceeded)
+		var drains sync.WaitGroup
 		for range 2 { // all who wait are told
-			wg.Go(func() { require.ErrorIs(t, p.Drain(t.Context(), "a"), ErrResumed) })
+			drains.Go(func() { require.ErrorIs(t, p.Drain(t.Context(), "a"), ErrResumed) })
 		}
 		synctest.Wait()
-		require.NoError(t, p.Resume("a"))
-		wg.Wait()
 		start := time.Now()
+		require.NoError(t, p.Resume("a"))
+		drains.Wait()
+		require.Zero(t, time.Since(start), "at once, not when the replica is idle")
+		wg.Wait()
+		start = time.Now()
 		require.NoError(t, p.Drain(t.Context(), "a"))
 		require.Zero(t, time.Since(start))
 	})

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +22,8 @@ import (
 	"turnlog.dev/deploy/stack"
 	"turnlog.dev/exporter"
 	"turnlog.dev/exporter/sink/local"
+	"turnlog.dev/gateway/engine/mock"
+	demofiles "turnlog.dev/tokenizer/demo"
 )
 
 // TestAHangupTakesTheBackendsOfTheFileOver: what is new serves, what is gone ends
@@ -223,15 +227,15 @@ func TestAHangupTakesTheModelsOfTheFileOver(t *testing.T) {
 // over, and once the name is known the model has its new backends.
 func TestANameThatCannotBeLookedUpLeavesAModelAsItIs(t *testing.T) {
 	dir := t.TempDir()
-	_, first := start(t, engineReady, nil, "engine", "mock", "--listen", "127.0.0.1:0")
-	_, second := start(t, engineReady, nil, "engine", "mock", "--listen", "127.0.0.1:0")
+	_, first := start(t, engineReady, nil, "engine", "mock", "--listen", "127.0.0.1:0", "--model", "base", "--adapters", "one,two")
+	_, second := start(t, engineReady, nil, "engine", "mock", "--listen", "127.0.0.1:0", "--model", "base", "--adapters", "two")
 	file := filepath.Join(dir, "turnlog.yaml")
 	write := func(models ...string) {
 		text := fmt.Sprintf("data: %q\nlisten: 127.0.0.1:0\nlogging: {level: info}\nmodels:\n%s\n", filepath.Join(dir, "data"), strings.Join(models, "\n"))
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	named := func(url string) string {
-		return fmt.Sprintf("  - {name: named, upstream_model: demo, engine: vllm, files: demo, discover: dns, backends: [%s]}", url)
+		return fmt.Sprintf("  - {name: named, upstream_model: two, engine: vllm, files: demo, discover: dns, backends: [%s]}", url)
 	}
 	write(named(first))
 	p, url := start(t, gatewayReady, nil, "up", "--config", file)
@@ -273,5 +277,48 @@ func TestANameThatCannotBeLookedUpLeavesAModelAsItIs(t *testing.T) {
 	write(named(second))
 	reload()
 	require.Equal(t, []string{second}, backends(t.Context(), "named"))
+	p.stop(t)
+}
+
+// TestAHangupTakesANewKeyOfTheEngineOver: the configuration is the same, what a file
+// holds that it names is not.
+func TestAHangupTakesANewKeyOfTheEngineOver(t *testing.T) {
+	dir := t.TempDir()
+	plain, err := mock.New(mock.Config{Tokenizer: demofiles.Tokenizer(), Model: "demo"})
+	require.NoError(t, err)
+	var wanted atomic.Value
+	wanted.Store("old")
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+wanted.Load().(string) {
+			http.Error(w, `{"error":{"message":"who are you?"}}`, http.StatusUnauthorized)
+			return
+		}
+		plain.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	file, keyFile := filepath.Join(dir, "turnlog.yaml"), filepath.Join(dir, "engine.key")
+	require.NoError(t, os.WriteFile(keyFile, []byte("old\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil,
+		"data: %q\nlisten: 127.0.0.1:0\nmodels:\n  - {name: demo, engine: vllm, files: demo, api_key_file: %q, backends: [%s]}\n",
+		filepath.Join(dir, "data"), keyFile, srv.URL), 0o600))
+	p, url := start(t, gatewayReady, nil, "up", "--config", file)
+	key, err := stack.AdminKey(filepath.Join(dir, "data", "admin.key"))
+	require.NoError(t, err)
+	run := func(group string) error {
+		_, err := (&demo.Agent{URL: url, AdminKey: key, HTTP: &http.Client{Timeout: time.Minute}}).Run(t.Context(), "keys", group, 1)
+		return err
+	}
+	hangup := func(want string) {
+		seen := strings.Count(p.text(), want)
+		require.NoError(t, p.cmd.Process.Signal(syscall.SIGHUP))
+		eventually(t, time.Minute, want, func(context.Context) bool { return strings.Count(p.text(), want) > seen })
+	}
+	require.NoError(t, run("one"))
+	require.NoError(t, os.WriteFile(keyFile, []byte("new\n"), 0o600))
+	hangup("was not reloaded") // the engine does not take it yet
+	require.NoError(t, run("two"))
+	wanted.Store("new")
+	hangup("configuration reloaded")
+	require.NoError(t, run("three"))
 	p.stop(t)
 }

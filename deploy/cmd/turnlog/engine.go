@@ -20,6 +20,8 @@ func mockCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "mock", Short: "Run the mock engine: the wires of sglang, vLLM, llama.cpp and OpenAI, without a GPU", Args: noArguments}
 	listen := cmd.Flags().String("listen", "127.0.0.1:8421", "address to listen on")
 	journal := cmd.Flags().String("journal", "", "file that every sampled answer is appended to, as JSON lines")
+	model := cmd.Flags().String("model", "demo", "name that the model is served under")
+	adapters := cmd.Flags().StringSlice("adapters", nil, "names of adapters that are served beside it")
 	seed := cmd.Flags().Uint64("seed", 1, "seed of everything random")
 	noncanonical := cmd.Flags().Float64("non-canonical", 0.02, "chance for a token to be sampled as two that spell the same")
 	delay := cmd.Flags().Duration("delay", 0, "wait before the first token")
@@ -27,7 +29,7 @@ func mockCommand() *cobra.Command {
 	experts := cmd.Flags().Bool("experts", false, "play a mixture model that says which experts it chose")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		cfg := mock.Config{
-			Tokenizer: demo.Tokenizer(), Model: "demo", Seed: *seed, NonCanonical: *noncanonical,
+			Tokenizer: demo.Tokenizer(), Model: *model, Adapters: *adapters, Seed: *seed, NonCanonical: *noncanonical,
 			Delay: *delay, Pace: *pace,
 		}
 		if *experts {
