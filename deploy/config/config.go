@@ -152,7 +152,7 @@ type Archive struct {
 // recorder/README.md has the tables. A replay folds by it too.
 type Policy struct {
 	Train          []string `yaml:"train" help:"classes of turns to train, of main, subagent, compaction, side and probe; the others are masked"`
-	Abandoned      string   `yaml:"abandoned" help:"turns that the agent did not go on from although it did from a sibling: train or mask"`
+	Abandoned      string   `yaml:"abandoned" help:"turns that the session left behind for others that continue the same turn, and what follows them: train or mask"`
 	Undelivered    string   `yaml:"undelivered" help:"last turns whose answer never reached the agent: train or mask"`
 	CutOff         string   `yaml:"cut_off" help:"turns that ended for their length: train or mask"`
 	RewrittenCalls string   `yaml:"rewritten_calls" help:"turns whose tool call the client changed: train or mask"`

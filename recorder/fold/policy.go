@@ -29,8 +29,8 @@ const (
 	ClassProbe      = "probe"
 )
 
-// LabelAbandoned marks a branch whose last turn the agent did not go on from.
-// Every other branch is labelled with its class.
+// LabelAbandoned marks a branch with a turn that the session left behind. Every
+// other branch is labelled with its class.
 const LabelAbandoned = "abandoned"
 
 // Policy decides which sampled tokens are trained. It never decides what is
@@ -39,7 +39,8 @@ type Policy struct {
 	// Classes says what becomes of the turns of each class. A class that is
 	// not listed is masked.
 	Classes map[string]Use
-	// Abandoned turns: a sibling was gone on from and this one was not.
+	// Abandoned turns: the session left them behind, for others that continue the
+	// same turn; and all that descends from them.
 	Abandoned Use
 	// Undelivered turns: the agent never got the answer, and no other turn
 	// continues it.
