@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"turnlog.dev/deploy/natsd"
@@ -80,6 +81,46 @@ func TestALogIsOpenedAsItWasMadeOrNotAtAll(t *testing.T) {
 	cfg := config()
 	cfg.MaxBytes /= 2
 	require.Equal(t, id, open(t, s, cfg).Stream(0), "room may change")
+}
+
+// An older program would misread what this one writes, and one that is newer is
+// as strange to this one.
+func TestALogIsRefusedByProgramsThatDoNotKnowItsFormat(t *testing.T) {
+	s := natsdtest.Serve(t, natsd.Config{})
+	id := open(t, s, config()).Stream(0)
+	js, err := jetstream.New(raw(t, s))
+	require.NoError(t, err)
+	format := func() string {
+		stream, err := js.Stream(t.Context(), "tl-default-s-00")
+		require.NoError(t, err)
+		return stream.CachedInfo().Config.Metadata["tl.schema"]
+	}
+	made := func(by string) {
+		stream, err := js.Stream(t.Context(), "tl-default-s-00")
+		require.NoError(t, err)
+		cfg := stream.CachedInfo().Config
+		cfg.Metadata["tl.schema"] = by
+		_, err = js.UpdateStream(t.Context(), cfg)
+		require.NoError(t, err)
+	}
+	require.Equal(t, "2", format())
+
+	reading, keeping := config(), config()
+	reading.Existing, keeping.Existing = jet.ReadOnly, jet.KeepLimits
+	made("1")
+	require.Equal(t, id, open(t, s, reading).Stream(0))
+	require.Equal(t, "1", format(), "who reads changes nothing")
+	for _, cfg := range []jet.Config{config(), keeping} {
+		made("1")
+		require.Equal(t, id, open(t, s, cfg).Stream(0), "the same log")
+		require.Equal(t, "2", format(), "programs that know only 1 are kept out from here on")
+	}
+	made("3")
+	for _, cfg := range []jet.Config{config(), keeping, reading} {
+		_, err := natsdtest.Dial(t, s).Open(t.Context(), cfg)
+		require.ErrorContains(t, err, `its format is "3", this program knows up to 2`)
+	}
+	require.Equal(t, "3", format())
 }
 
 func TestAConfigurationTellsAllItsFaults(t *testing.T) {

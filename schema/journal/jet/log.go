@@ -15,6 +15,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -23,7 +24,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/semaphore"
 
-	"turnlog.dev/schema/event"
 	"turnlog.dev/schema/journal"
 )
 
@@ -31,9 +31,14 @@ import (
 // each; the guarantee is the fence.
 const duplicateWindow = 2 * time.Minute
 
+// format is raised when an older program would misread what this one writes, though
+// it could decode it. Since 2, a sealed branch is its last turn and runs, and the
+// answer of a text turn is written once.
+const format = 2
+
 // Keys of a stream's metadata.
 const (
-	metaSchema = "tl.schema" // major version of the format when it was made
+	metaSchema = "tl.schema" // format of what it may hold; a program that knows no such refuses it
 	metaParts  = "tl.parts"  // the range of partitions that it holds
 	metaEpoch  = "tl.epoch"  // random; another one is another stream of the same name
 )
@@ -117,7 +122,7 @@ func (c Config) stream(n int) jetstream.StreamConfig {
 
 		AllowAtomicPublish: c.Batches,
 		Metadata: map[string]string{
-			metaSchema: strconv.Itoa(event.Major),
+			metaSchema: strconv.Itoa(format),
 			metaParts:  fmt.Sprintf("%02d-%02d", first, first+each-1),
 			metaEpoch:  epoch(),
 		},
@@ -158,14 +163,18 @@ func (c *Conn) ensure(ctx context.Context, how Existing, want jetstream.StreamCo
 	}
 	if how != ReadOnly {
 		set.AllowAtomicPublish = have.AllowAtomicPublish || want.AllowAtomicPublish
+		// What is written from now on, a program that knows only the old format
+		// would misread.
+		set.Metadata = maps.Clone(have.Metadata)
+		set.Metadata[metaSchema] = want.Metadata[metaSchema]
 	}
 	if set.MaxBytes == have.MaxBytes && set.MaxConsumers == have.MaxConsumers && set.MaxMsgSize == have.MaxMsgSize &&
-		set.AllowAtomicPublish == have.AllowAtomicPublish {
+		set.AllowAtomicPublish == have.AllowAtomicPublish && set.Metadata[metaSchema] == have.Metadata[metaSchema] {
 		return found, nil
 	}
 	found, err = c.js.UpdateStream(ctx, set)
 	if err != nil {
-		return nil, fmt.Errorf("journal: change limits of stream %s: %w", want.Name, unavailable(err))
+		return nil, fmt.Errorf("journal: change limits or format of stream %s: %w", want.Name, unavailable(err))
 	}
 	return found, nil
 }
@@ -186,9 +195,8 @@ func agree(have, want jetstream.StreamConfig) error {
 			errs = append(errs, fmt.Errorf("%s is %v, not %v", what, have, want))
 		}
 	}
-	major, _ := strconv.Atoi(have.Metadata[metaSchema])
-	if major < 1 || major > event.Major {
-		errs = append(errs, fmt.Errorf("its format is %q, this program knows up to %d", have.Metadata[metaSchema], event.Major))
+	if n, _ := strconv.Atoi(have.Metadata[metaSchema]); n < 1 || n > format {
+		errs = append(errs, fmt.Errorf("its format is %q, this program knows up to %d", have.Metadata[metaSchema], format))
 	}
 	if !slices.Equal(have.Subjects, want.Subjects) {
 		errs = append(errs, fmt.Errorf("it has %d subjects from %q on, not %d from %q on", len(have.Subjects), have.Subjects[0], len(want.Subjects), want.Subjects[0]))
