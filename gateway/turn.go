@@ -605,6 +605,13 @@ func (t *turn) commit(ctx context.Context, c *event.TurnCommitted, answer messag
 			ev.Body = &event.Event_TurnAborted{TurnAborted: &event.TurnAborted{Turn: t.id, Reason: "closed", Partial: c}}
 		default:
 			dropHeld(c.Conversation, tree)
+			if c.Match.Reason == session.FirstTurn && len(tree.Turns) > 0 {
+				// Another, asked at the same time, was quicker.
+				c.Match.Reason = session.NewConversation
+				if len(tree.WithBody(t.req.BodyHash)) > 0 {
+					c.Match.Reason = session.Resample
+				}
+			}
 			ev.Body = &event.Event_TurnCommitted{TurnCommitted: c}
 		}
 		return ev, nil

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -193,6 +194,27 @@ func TestAnEditWhoseEngineFailsLeavesTheOtherBranchAsItWas(t *testing.T) {
 	extends(t, w.last(), before)
 }
 
+// TestOneTurnIsTheFirst: clients ask for a title beside their first turn.
+func TestOneTurnIsTheFirst(t *testing.T) {
+	var both sync.WaitGroup
+	both.Add(2)
+	w := newWorld(t, func(mock.Request) mock.Reply {
+		both.Done()
+		both.Wait()
+		return mock.Say("Fine.")
+	}, options{})
+	var answered sync.WaitGroup
+	for _, text := range []string{"Name this conversation.", "Let us begin."} {
+		answered.Go(func() { w.chat([]object{user(text)}) })
+	}
+	answered.Wait()
+	var reasons []string
+	for _, n := range w.turns() {
+		reasons = append(reasons, n.Committed.GetMatch().GetReason())
+	}
+	require.Equal(t, []string{"first_turn", "new_conversation"}, reasons)
+}
+
 // TestEveryChoiceIsInTheLog: B14.
 func TestEveryChoiceIsInTheLog(t *testing.T) {
 	w := newWorld(t, nil, options{NonCanonical: 0.2})
@@ -201,6 +223,10 @@ func TestEveryChoiceIsInTheLog(t *testing.T) {
 	require.Len(t, choices, 5)
 	require.Len(t, r.header.Values("Turnlog-Turn"), 5)
 	require.Len(t, w.turns(), 5)
+	for i, n := range w.turns() {
+		require.Equal(t, i == 0, n.Committed.GetMatch().GetReason() == "first_turn")
+		require.Equal(t, i > 0, n.Committed.GetMatch().GetReason() == "resample")
+	}
 
 	// Of seeds each choice has its own, to the last digit.
 	for seed, second := range map[int64]string{7: "8", 1<<53 + 1: "9007199254740994", math.MaxInt64: "9223372036854775806"} {
