@@ -251,15 +251,23 @@ func (s *session) adds(l *event.Ledger) {
 
 // parkedLedger checks the ledger of a session that could not be folded: nothing
 // of it is trained, and all ids are accounted for that its log holds, but for
-// those of an event that cannot be read.
+// those of an event that cannot be read. Of what stands behind that the updates
+// alone tell.
 func (s *session) parkedLedger(out []journal.Entry) {
-	read := map[string]bool{}
+	read, here := map[string]bool{}, map[string]bool{}
+	for _, e := range s.events {
+		here[e.Event.GetId()] = true
+	}
+	var held uint64
 	for _, e := range out {
 		u := e.Event.GetTrajectoryUpdate()
 		read[u.GetInput().GetEvent()] = true
 		for _, o := range u.GetOutputs() {
 			if lost := o.GetTurnLost(); lost != nil {
 				s.lose(lost)
+				if !here[u.GetInput().GetEvent()] {
+					held += lost.GetIds()
+				}
 			}
 			if seal := o.GetSessionSealed(); seal != nil {
 				s.seal = seal
@@ -269,7 +277,6 @@ func (s *session) parkedLedger(out []journal.Entry) {
 	if s.seal == nil || s.seal.GetReason() != "parked" {
 		return // open, or closed before the event that parked it
 	}
-	var held uint64
 	for _, e := range s.events {
 		if read[e.Event.GetId()] {
 			held += generated(e.Event)
