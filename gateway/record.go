@@ -14,8 +14,8 @@ import (
 	"turnlog.dev/tokenizer/parse"
 )
 
-// memory is where messages are encoded for an event, which the log copies: what
-// stands there is valid until it is given back.
+// memory is where messages are encoded for an engine and for an event, which are
+// copied on their way: what stands there is valid until it is given back.
 type memory struct{ b *[]byte }
 
 var memories = sync.Pool{New: func() any { return new([]byte) }}
@@ -23,12 +23,15 @@ var memories = sync.Pool{New: func() any { return new([]byte) }}
 // memoryLimit is what a memory may have grown to and still be kept, in bytes.
 const memoryLimit = 1 << 20
 
-func (m *memory) encode(msg message.Message) []byte {
+func (m *memory) encode(msg message.Message) []byte { return m.take(msg.AppendJSON) }
+
+// take returns what write appends.
+func (m *memory) take(write func(dst []byte) []byte) []byte {
 	if m.b == nil {
 		m.b = memories.Get().(*[]byte)
 	}
 	at := len(*m.b)
-	*m.b = msg.AppendJSON(*m.b)
+	*m.b = write(*m.b)
 	return slices.Clip((*m.b)[at:])
 }
 
@@ -41,8 +44,7 @@ func (m *memory) giveBack() {
 }
 
 // committed writes down a turn as the log has it. But for the messages, which are
-// in t.memory and t.chat, it shares no memory with the request's body: the session
-// keeps it.
+// in t.memory, it shares no memory with the request's body: the session keeps it.
 func (t *turn) committed(r parse.Reply, a *Answer, generated pool.Result) *event.TurnCommitted {
 	if len(t.logprobs) != len(t.completion) {
 		t.logprobs = nil // some never came

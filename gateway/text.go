@@ -29,15 +29,24 @@ const (
 // body is the conversation as an OpenAI chat request, for engines that read
 // messages. The adapter says the model and how to sample.
 func (t *turn) body() []byte {
-	c := t.req.Conversation
-	b := []byte(`{"messages":[`)
-	starts := []int{len(b)}
-	for _, m := range c.All() {
-		b = append(appendChatMessage(b, m), ',')
-		starts = append(starts, len(b))
-	}
-	b = append(bytes.TrimSuffix(b, []byte{','}), ']')
+	var starts []int
+	b := t.memory.take(func(b []byte) []byte {
+		at := len(b)
+		b = append(b, `{"messages":[`...)
+		starts = append(starts, len(b)-at)
+		for _, m := range t.req.Conversation.All() {
+			b = append(appendChatMessage(b, m), ',')
+			starts = append(starts, len(b)-at)
+		}
+		return t.appendRest(append(bytes.TrimSuffix(b, []byte{','}), ']'))
+	})
 	t.chat = chatMessages{b, starts}
+	return b
+}
+
+// appendRest appends what stands behind the messages.
+func (t *turn) appendRest(b []byte) []byte {
+	c := t.req.Conversation
 	if tools := append(append([]message.Definition(nil), c.Head.Tools...), c.Deferred...); len(tools) > 0 {
 		b = message.AppendTools(append(b, `,"tools":`...), tools)
 		b = t.req.ToolChoice.appendChoice(b)

@@ -65,7 +65,8 @@ type Request struct {
 	Prompt  []uint32
 	// Text is the whole prompt as a request body in OpenAI's chat form, for
 	// engines that take no ids or that parse the answer themselves. Members
-	// about sampling and streaming are replaced.
+	// about sampling and streaming are replaced. It is read until Generate returns,
+	// not longer: the memory is used again.
 	Text     []byte
 	Sampling Sampling
 	// Grammar constrains the answer; nil is none.

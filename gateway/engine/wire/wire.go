@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"turnlog.dev/gateway/engine"
@@ -104,6 +105,7 @@ func (c *Client) URL() string { return c.base }
 type Response struct {
 	*Events
 	header  http.Header
+	sent    *parts
 	body    io.ReadCloser
 	caller  context.Context
 	call    context.Context
@@ -120,7 +122,7 @@ var errIdle = errors.New("the engine was silent for too long")
 // Post sends body and returns when the head of the answer is here. The error
 // is an *engine.Error, or ctx's error. A session, where it is not empty, is
 // told to routers that keep the requests of a session together. A body in parts
-// is sent as one.
+// is sent as one; it is read until the response is closed, or Post fails, at most.
 func (c *Client) Post(ctx context.Context, path, session string, body ...[]byte) (*Response, error) {
 	return c.do(ctx, http.MethodPost, path, session, body...)
 }
@@ -130,14 +132,14 @@ const routingKey = "X-Smg-Routing-Key"
 
 func (c *Client) do(ctx context.Context, method, path, session string, body ...[]byte) (*Response, error) {
 	rctx, cancel := context.WithCancelCause(ctx)
-	r := &Response{caller: ctx, call: rctx, cancel: cancel, idle: c.idle}
+	r := &Response{caller: ctx, call: rctx, cancel: cancel, idle: c.idle, sent: &parts{list: body}}
 	r.silence = time.AfterFunc(c.idle, func() { cancel(errIdle) })
 	req, err := http.NewRequestWithContext(rctx, method, c.base+path, http.NoBody)
 	if err != nil {
 		r.Close()
 		return nil, &engine.Error{Class: engine.Refused, Err: err}
 	}
-	setBody(req, body)
+	r.sent.setBody(req)
 	if method == http.MethodPost {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -166,30 +168,51 @@ func (c *Client) do(ctx context.Context, method, path, session string, body ...[
 	return r, nil
 }
 
+// parts are the body of a request. A transport may go on reading it after the
+// answer has come, or the call was given up, but not beyond end: the memory is the
+// caller's again.
+type parts struct {
+	mu   sync.Mutex
+	list [][]byte
+	over bool
+}
+
+func (p *parts) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.list, p.over = nil, true
+}
+
 // setBody gives a request its body, which can be read again where a connection
 // was gone already.
-func setBody(req *http.Request, parts [][]byte) {
-	for _, p := range parts {
-		req.ContentLength += int64(len(p))
+func (p *parts) setBody(req *http.Request) {
+	for _, part := range p.list {
+		req.ContentLength += int64(len(part))
 	}
 	if req.ContentLength == 0 {
 		return
 	}
-	req.GetBody = func() (io.ReadCloser, error) { return &reader{parts: parts}, nil }
-	req.Body = &reader{parts: parts}
+	req.GetBody = func() (io.ReadCloser, error) { return &reader{parts: p}, nil }
+	req.Body = &reader{parts: p}
 }
 
 // reader reads parts one after the other.
 type reader struct {
-	parts    [][]byte
+	parts    *parts
 	part, at int
 }
 
 func (r *reader) Read(p []byte) (n int, err error) {
-	for r.part < len(r.parts) && n < len(p) {
-		k := copy(p[n:], r.parts[r.part][r.at:])
+	r.parts.mu.Lock()
+	defer r.parts.mu.Unlock()
+	if r.parts.over {
+		return 0, errOver
+	}
+	list := r.parts.list
+	for r.part < len(list) && n < len(p) {
+		k := copy(p[n:], list[r.part][r.at:])
 		n, r.at = n+k, r.at+k
-		if r.at == len(r.parts[r.part]) {
+		if r.at == len(list[r.part]) {
 			r.part, r.at = r.part+1, 0
 		}
 	}
@@ -198,6 +221,8 @@ func (r *reader) Read(p []byte) (n int, err error) {
 	}
 	return n, nil
 }
+
+var errOver = errors.New("the request is over")
 
 func (r *reader) Close() error { return nil }
 
@@ -274,10 +299,11 @@ func (r *Response) All() ([]byte, error) {
 }
 
 // Close ends the call; what was not read is canceled at the engine. Nothing of the
-// answer's events is valid any more.
+// answer's events is valid any more, and nothing of the request is read.
 func (r *Response) Close() {
 	r.silence.Stop()
 	r.cancel(nil)
+	r.sent.end()
 	if r.body != nil {
 		_ = r.body.Close()
 	}

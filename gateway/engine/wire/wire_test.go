@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"io"
 	"math"
 	"net/http"
@@ -186,10 +187,10 @@ func FuzzEvents(f *testing.F) {
 }
 
 func TestABodyInPartsIsReadAsOneAsOftenAsNeeded(t *testing.T) {
-	parts := [][]byte{nil, []byte("ab"), []byte("c"), nil}
-	require.NoError(t, iotest.TestReader(&reader{parts: parts}, []byte("abc")))
+	sent := &parts{list: [][]byte{nil, []byte("ab"), []byte("c"), nil}}
+	require.NoError(t, iotest.TestReader(&reader{parts: sent}, []byte("abc")))
 	req := httptest.NewRequest(http.MethodPost, "/", nil)
-	setBody(req, parts)
+	sent.setBody(req)
 	require.EqualValues(t, 3, req.ContentLength)
 	for range 2 {
 		b, err := io.ReadAll(req.Body)
@@ -197,6 +198,47 @@ func TestABodyInPartsIsReadAsOneAsOftenAsNeeded(t *testing.T) {
 		require.Equal(t, "abc", string(b))
 		req.Body, err = req.GetBody() // as for a connection that was gone
 		require.NoError(t, err)
+	}
+}
+
+// late is a transport that goes on reading a body after its answer, or its failure.
+type late struct {
+	bodies []io.ReadCloser
+	err    error
+}
+
+func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
+	again, err := r.GetBody()
+	l.bodies = append(l.bodies, r.Body, again)
+	if l.err != nil {
+		err = l.err
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+}
+
+func TestNothingOfABodyIsReadOnceTheCallIsOver(t *testing.T) {
+	for _, failure := range []error{nil, errors.New("no route")} {
+		transport := &late{err: failure}
+		c, err := New(Config{URL: "http://127.0.0.1:1", HTTP: &http.Client{Transport: transport}})
+		require.NoError(t, err)
+		body := []byte("what is used again")
+		resp, err := c.Post(t.Context(), "/", "", body)
+		if failure == nil {
+			require.NoError(t, err)
+			first := make([]byte, 4)
+			_, err = io.ReadFull(transport.bodies[0], first)
+			require.NoError(t, err)
+			require.Equal(t, "what", string(first))
+			resp.Close()
+		}
+		for _, b := range transport.bodies {
+			n, err := b.Read(make([]byte, 4))
+			require.Zero(t, n)
+			require.ErrorIs(t, err, errOver)
+		}
 	}
 }
 
