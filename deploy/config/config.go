@@ -257,11 +257,15 @@ func (c Config) Shards() string {
 	return cmp.Or(c.Exporter.Dir, filepath.Join(c.Data, folder))
 }
 
-// Servers is URL to be shown: without passwords.
+// Servers is URL to be shown: without passwords, and without tokens, which stand
+// there alone.
 func (l Log) Servers() string {
 	urls := strings.Split(l.URL, ",")
 	for i, text := range urls {
 		if u, err := url.Parse(strings.TrimSpace(text)); err == nil && u.User != nil {
+			if _, named := u.User.Password(); !named {
+				u.User = url.User("xxxxx")
+			}
 			urls[i] = u.Redacted()
 		} else if at := strings.LastIndexByte(text, '@'); at >= 0 {
 			urls[i] = "xxxxx" + text[at:] // whatever stands before it

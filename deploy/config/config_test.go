@@ -138,6 +138,7 @@ func TestAPasswordIsNotShown(t *testing.T) {
 		"":                                "",
 		"nats://a:4222":                   "nats://a:4222",
 		"nats://u:secret@a:4222":          "nats://u:xxxxx@a:4222",
+		"nats://secret@a:4222":            "nats://xxxxx@a:4222",
 		"nats://u:secret@a,nats://b":      "nats://u:xxxxx@a,nats://b",
 		"nats://a, nats://u:secret@b:1":   "nats://a,nats://u:xxxxx@b:1",
 		"u:secret@a:4222":                 "xxxxx@a:4222",

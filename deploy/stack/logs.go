@@ -48,13 +48,22 @@ func (s *Stack) openLogs(ctx context.Context, g *group, how access) (*logs, erro
 	if len(s.cfg.Log.Monitor) > 0 {
 		l.synced = jet.Monitor(&http.Client{Timeout: headerTimeout}, s.cfg.Log.Monitor...)
 	}
+	if how == reading {
+		l.cfg.Log.Listen = "" // it serves nobody else, and makes no secret
+	}
+	if l.embedded {
+		// Before a secret is made, which may be in it.
+		if err := openData(l.cfg.Data, how); err != nil {
+			return nil, err
+		}
+	}
 	opt := jet.Options{URL: s.cfg.Log.URL, Credentials: s.cfg.Log.Credentials, Logger: s.opt.Log}
 	var err error
-	if opt.Token, err = logToken(s.cfg.Log); err != nil {
+	if opt.Token, err = logToken(l.cfg.Log); err != nil {
 		return nil, err
 	}
 	if l.embedded {
-		srv, err := l.serve(ctx, g, s, opt.Token)
+		srv, err := l.serve(ctx, g, opt.Token)
 		if err != nil {
 			return nil, err
 		}
@@ -96,22 +105,19 @@ func or(n, otherwise int64) int64 {
 const defaultRemoteBytes = 64 << 30
 
 // serve runs the embedded server.
-func (l *logs) serve(ctx context.Context, g *group, s *Stack, token string) (*natsd.Server, error) {
-	if err := openData(s.cfg.Data, l.access); err != nil {
-		return nil, err
-	}
+func (l *logs) serve(ctx context.Context, g *group, token string) (*natsd.Server, error) {
 	var err error
-	if l.room, err = openRoom(s.cfg.Data, s.cfg.Log.MaxBytes); err != nil {
+	if l.room, err = openRoom(l.cfg.Data, l.cfg.Log.MaxBytes); err != nil {
 		return nil, err
 	}
-	certificate, err := serverTLS(s.cfg.Log)
+	certificate, err := serverTLS(l.cfg.Log)
 	if err != nil {
 		return nil, err
 	}
 	srv, err := natsd.New(natsd.Config{
-		Mode: natsd.Mode(s.cfg.Log.Durability), Dir: filepath.Join(s.cfg.Data, "log"),
-		Listen: s.cfg.Log.Listen, Token: token, TLS: certificate, MaxBytes: l.room.server + jet.TrimsBytes,
-	}, s.opt.Log)
+		Mode: natsd.Mode(l.cfg.Log.Durability), Dir: filepath.Join(l.cfg.Data, "log"),
+		Listen: l.cfg.Log.Listen, Token: token, TLS: certificate, MaxBytes: l.room.server + jet.TrimsBytes,
+	}, l.log)
 	if err != nil {
 		return nil, err
 	}

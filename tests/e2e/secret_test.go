@@ -20,7 +20,8 @@ import (
 // through a port with a secret and a certificate.
 func TestALogIsReadByThoseWhoKnowItsSecret(t *testing.T) {
 	dir := t.TempDir()
-	data, token, other := filepath.Join(dir, "data"), filepath.Join(dir, "log.token"), filepath.Join(dir, "other.token")
+	data, other := filepath.Join(dir, "data"), filepath.Join(dir, "other.token")
+	token := filepath.Join(data, "log.token") // with the other secrets
 	cert, key := certificate(t, dir)
 	address := freePort(t)
 	p, a := all(t, data, "--log.listen", address, "--log.token-file", token, "--log.tls.cert", cert, "--log.tls.key", key)
@@ -48,6 +49,12 @@ func TestALogIsReadByThoseWhoKnowItsSecret(t *testing.T) {
 		require.Contains(t, said, remedy)
 	}
 	p.stop(t)
+
+	// The same configuration, and nothing runs: who only reads serves nobody.
+	require.NoError(t, os.Remove(token))
+	said, err = output("verify", "--no-shards", "--data", data, "--log.listen", "0.0.0.0:0", "--log.token-file", token)
+	require.NoError(t, err, said)
+	require.NoFileExists(t, token)
 }
 
 // certificate makes one for 127.0.0.1 that vouches for itself, and its key.
