@@ -200,3 +200,28 @@ func TestTheLogHasEachTextOfATextTurnOnce(t *testing.T) {
 		require.Equal(t, 1, turns, name)
 	}
 }
+
+// TestABlockThatTheLogReadsAsTextIsOneFromTheStart: a foreign block of such a type
+// could be written down, but not be read again.
+func TestABlockThatTheLogReadsAsTextIsOneFromTheStart(t *testing.T) {
+	for _, kind := range []string{"text", "input_text", "output_text"} {
+		given := ""
+		world := newTextWorld(t, func(w http.ResponseWriter, r *http.Request) {
+			b, _ := io.ReadAll(r.Body)
+			given = string(b)
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, delta("Good.", `"stop"`)+"data: [DONE]\n\n")
+		})
+		for block, want := range map[string]int{
+			`{"type":"` + kind + `"}`: http.StatusBadRequest, `{"type":"` + kind + `","text":"How are you?"}`: http.StatusOK,
+		} {
+			req := httptest.NewRequest(http.MethodPost, "/v1/messages",
+				strings.NewReader(`{"model":"any","max_tokens":9,"messages":[{"role":"user","content":[`+block+`]}]}`))
+			req.Header.Set("X-Api-Key", world.key)
+			rec := httptest.NewRecorder()
+			world.ServeHTTP(rec, req)
+			require.Equal(t, want, rec.Code, rec.Body.String())
+		}
+		require.Contains(t, given, `{"role":"user","content":"How are you?"}`, kind)
+	}
+}

@@ -102,13 +102,15 @@ func (s Sources) Backends(ctx context.Context) (urls []string, err error) {
 	return urls, nil
 }
 
-// NameOf is the name of the replica at a URL: the URL without its scheme.
+// NameOf is the name of the replica at a URL: the URL without its scheme, and
+// without a key, which no engine takes there and no log is to show.
 func NameOf(rawURL string) string {
 	_, name, ok := strings.Cut(rawURL, "://")
 	if !ok {
 		return rawURL
 	}
-	return strings.TrimRight(name, "/")
+	host, _, _ := strings.Cut(name, "/")
+	return strings.TrimRight(name[strings.LastIndexByte(host, '@')+1:], "/")
 }
 
 // Sync makes the pool's replicas those at the given URLs: it adds what is new,

@@ -125,3 +125,11 @@ func TestASyncSaysWhatItCouldNotOpenAndLeavesAloneWhatAnOperatorAdded(t *testing
 	}
 	require.ElementsMatch(t, []string{"mine:1", "a", "b"}, names)
 }
+
+func TestAReplicaIsNamedByWhereItIs(t *testing.T) {
+	for url, name := range map[string]string{
+		"http://h:1": "h:1", "https://h:1/": "h:1", "http://h/a@b/": "h/a@b", "http://secret@h:1": "h:1", "http://u:s@cret@h/a": "h/a", "h:1": "h:1",
+	} {
+		require.Equal(t, name, NameOf(url))
+	}
+}

@@ -156,7 +156,7 @@ func (r *request) appendPart(parts []message.Part, at string, raw []byte) ([]mes
 	v := dialect.Pick(raw, "type", "text", "tool_name")
 	p := message.Part{Type: "text"}
 	switch t := rawjson.Text(v[0]); {
-	case t == "text":
+	case t == "text", t == "input_text", t == "output_text": // as the canonical form has them
 		if rawjson.KindOf(v[1]) != rawjson.String {
 			return nil, gateway.Invalidf(at, "%s: a text block needs a text", at)
 		}

@@ -71,6 +71,9 @@ func New(cfg Config) (*Client, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("engine: url %q is not of the form http://host:port", cfg.URL)
 	}
+	if u.User != nil {
+		return nil, errors.New("engine: a key in an address would be shown wherever the address is: use api_key_file")
+	}
 	if u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("engine: url %q has a query or fragment; give the server's root", cfg.URL)
 	}

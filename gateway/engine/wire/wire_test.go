@@ -119,9 +119,10 @@ func TestAnErrorSaysWhatTheEngineSaid(t *testing.T) {
 }
 
 func TestAURLThatIsNoServersRootIsRefused(t *testing.T) {
-	for _, u := range []string{"", "localhost:30000", "ftp://h", "http://", "http://h?x=1", "http://h#x", "://"} {
+	for _, u := range []string{"", "localhost:30000", "ftp://h", "http://", "http://h?x=1", "http://h#x", "://", "http://secret@h", "http://u:secret@h"} {
 		_, err := New(Config{URL: u})
 		require.Error(t, err, u)
+		require.NotContains(t, err.Error(), "secret")
 	}
 	c, err := New(Config{URL: "http://h:1/base/"})
 	require.NoError(t, err)
