@@ -257,21 +257,28 @@ func (c Config) Shards() string {
 	return cmp.Or(c.Exporter.Dir, filepath.Join(c.Data, folder))
 }
 
-// Servers is URL to be shown: without passwords, and without tokens, which stand
-// there alone.
+// Servers is URL to be shown: without passwords and tokens.
 func (l Log) Servers() string {
 	urls := strings.Split(l.URL, ",")
 	for i, text := range urls {
-		if u, err := url.Parse(strings.TrimSpace(text)); err == nil && u.User != nil {
-			if _, named := u.User.Password(); !named {
-				u.User = url.User("xxxxx")
-			}
-			urls[i] = u.Redacted()
-		} else if at := strings.LastIndexByte(text, '@'); at >= 0 {
-			urls[i] = "xxxxx" + text[at:] // whatever stands before it
-		}
+		urls[i] = shown(text)
 	}
 	return strings.Join(urls, ",")
+}
+
+// shown is an address without a password, and without a token, which stands there
+// alone.
+func shown(address string) string {
+	if u, err := url.Parse(strings.TrimSpace(address)); err == nil && u.User != nil {
+		if _, named := u.User.Password(); !named {
+			u.User = url.User("xxxxx")
+		}
+		return u.Redacted()
+	}
+	if at := strings.LastIndexByte(address, '@'); at >= 0 {
+		return "xxxxx" + address[at:] // whatever stands before it
+	}
+	return address
 }
 
 var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)

@@ -153,4 +153,12 @@ func TestAPasswordIsNotShown(t *testing.T) {
 		require.NotContains(t, string(text), "secret")
 		require.Equal(t, url, cfg.Log.URL)
 	}
+	// It is refused there, but the configuration may be printed first.
+	cfg := config.Default()
+	cfg.Models[0].Backends = []string{"http://h:1", "http://u:secret@h:1", "http://secret@h:1"}
+	text, err := cfg.YAML()
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "secret")
+	require.Contains(t, string(text), "http://xxxxx@h:1")
+	require.Equal(t, "http://u:secret@h:1", cfg.Models[0].Backends[1], "what is used stays as it is")
 }

@@ -101,6 +101,13 @@ func (s *said) Type() string { return s.kind }
 // address is not shown.
 func (c Config) YAML() ([]byte, error) {
 	c.Log.URL = c.Log.Servers()
+	c.Models = slices.Clone(c.Models)
+	for i, m := range c.Models {
+		c.Models[i].Backends = slices.Clone(m.Backends)
+		for j, address := range m.Backends {
+			c.Models[i].Backends[j] = shown(address)
+		}
+	}
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
